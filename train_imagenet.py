@@ -9,11 +9,12 @@ import sys
 if __name__ == '__main__' and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from bmx_melius.process import usable_cores  # without MXNet
+
 # MXNet reads these variables during its import. Without the first two it runs elementwise operators, a third of a binary network's training
 # step, in one thread: its tuning overestimates the cost of threads, and it reserves a core for itself if the number of threads is not set.
 os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
-if not os.environ.get('OMP_NUM_THREADS', '').isdigit():  # at a value that is not a number the import of MXNet would abort
-    os.environ['OMP_NUM_THREADS'] = str(len(os.sched_getaffinity(0)))
+os.environ.setdefault('OMP_NUM_THREADS', str(usable_cores()))
 os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')  # waiting threads sleep instead of spinning, so that other programs can use the core
 os.environ.setdefault('NNVM_AUTO_SEARCH_MATCH_RANGE', '1')  # compare memory plans and use the smallest; read at the first step
 

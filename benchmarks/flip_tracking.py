@@ -9,9 +9,8 @@ counting does not depend on the batch size. Weights were random and images noise
 """
 
 import argparse
-import os
-import statistics
-import time
+
+from training_step import make_step, median_seconds, set_environment
 
 BATCH_SIZES = (16, 32)
 
@@ -26,52 +25,28 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def make_step(args, batch_size):
+def parts_of(args, batch_size):
     """Return functions for the two parts of a step, and the number of binary weights."""
-    import mxnet as mx
-
     import bmx_melius  # noqa: F401  registers radam
     from bmx_melius.training.recording.flips import FlipCounter
     from model_zoo import get_model
 
     net = get_model(args.model)
-    net.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
-    net.hybridize(static_alloc=True, static_shape=True)
-    trainer = mx.gluon.Trainer(net.collect_params(), 'radam', {'learning_rate': 0.002}, update_on_kvstore=False)
-    images = mx.nd.random.normal(shape=(batch_size, 3, args.input_size, args.input_size))
-    labels = mx.nd.random.randint(0, 1000, shape=(batch_size,)).astype('float32')
-    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    net(images).wait_to_read()
+    train = make_step(net, (batch_size, 3, args.input_size, args.input_size), optimizer=('radam', {'learning_rate': 0.002}))
+    train()
     flips = FlipCounter(net, 20000)
     flips.start({})
-
-    def train():
-        with mx.autograd.record():
-            value = loss(net(images), labels)
-        value.backward()
-        trainer.step(batch_size)
-        mx.nd.waitall()
-
     return train, flips.add_update, flips.sizes[0]
 
 
 def main():
     args = parse_arguments()
-    # Settings of train_imagenet.py. MXNet reads them during its import, so it is imported later.
-    os.environ['OMP_NUM_THREADS'] = str(args.threads)
-    os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
-    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
-    steps = {batch_size: make_step(args, batch_size) for batch_size in args.batch_sizes}
-    seconds = {batch_size: ([], []) for batch_size in steps}
-    for repetition in range(-2, args.repetitions):  # the first two warm up: memory is planned in the first step
-        for batch_size, (train, count, _) in steps.items():
-            for part, values in zip((train, count), seconds[batch_size]):
-                start = time.perf_counter()
-                part()
-                if repetition >= 0:
-                    values.append(time.perf_counter() - start)
-    for batch_size, (_, _, weights) in steps.items():
-        train, count = (1000 * statistics.median(values) for values in seconds[batch_size])
+    set_environment(args.threads)
+    parts = {batch_size: parts_of(args, batch_size) for batch_size in args.batch_sizes}
+    steps = {(batch_size, number): part for batch_size, of_step in parts.items() for number, part in enumerate(of_step[:2])}
+    medians = median_seconds(steps, args.repetitions)
+    for batch_size, (_, _, weights) in parts.items():
+        train, count = (1000 * medians[batch_size, number] for number in range(2))
         print(
             f'{args.model}, {weights:,} binary weights, batch {batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads: '
             f'step {train:.0f} ms, counting {count:.1f} ms more ({count / train:.2%})'

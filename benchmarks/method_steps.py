@@ -22,7 +22,7 @@ of two terms 9 + 8; product with a gate 1 - 2 + 19 - 42, with a repeated gate 4 
 import argparse
 import json
 
-from training_step import median_seconds, set_environment
+from training_step import make_step, median_seconds, set_environment
 
 REFERENCE = 'resnet_e18'
 MODELS = ('resnet18_bnn', 'resnet18_xnor', 'resnet18_xnorpp', 'resnet18_strong_baseline', 'real_to_binary18', 'reactnet18')
@@ -42,36 +42,20 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def make_step(name, args):
-    """Return a function that makes one training step (forward, backward, update) and waits for the result."""
-    import mxnet as mx
-
+def step_of(name, args):
+    """Return the training step of a network: forward, backward, update."""
     from model_zoo import get_model
 
-    size = args.input_size
-    sized = {'input_size': size} if name.endswith('xnorpp') else {}
+    sized = {'input_size': args.input_size} if name.endswith('xnorpp') else {}
     net = get_model(name, initial_layers='thumbnail', init_features=args.init_features, classes=CLASSES, **sized)
-    net.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
-    net.hybridize(static_alloc=True, static_shape=True)
-    images = mx.nd.random.normal(shape=(args.batch_size, args.channels, size, size))
-    labels = mx.nd.random.randint(0, CLASSES, shape=(args.batch_size,)).astype('float32')
-    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = mx.gluon.Trainer(net.collect_params(), 'adam', {'learning_rate': 1e-3})
-
-    def step():
-        with mx.autograd.record():
-            value = loss(net(images), labels)
-        value.backward()
-        trainer.step(args.batch_size)
-        mx.nd.waitall()
-
-    return step
+    shape = (args.batch_size, args.channels, args.input_size, args.input_size)
+    return make_step(net, shape, CLASSES, ('adam', {'learning_rate': 1e-3}))
 
 
 def main():
     args = parse_arguments()
     set_environment(args.threads)
-    steps = {name: make_step(name, args) for name in (REFERENCE, *args.models)}
+    steps = {name: step_of(name, args) for name in (REFERENCE, *args.models)}
     medians = median_seconds(steps, args.repetitions)
     if args.json:
         print(json.dumps({name: {'ms': value * 1e3, 'ratio': value / medians[REFERENCE]} for name, value in medians.items()}))

@@ -236,7 +236,7 @@ def table(rows):
 
 
 def summary(results):
-    """Return a table of all networks in Markdown: the capacity, and the median latency at the least load."""
+    """Return a table of all networks in Markdown: the capacity, and the median latency at the lowest load."""
     lines = ['| network | capacity, requests per second | median latency at a quarter of it, ms |', '|-|-|-|']
     lines += [f'| {NETWORKS[name]} | {_shown(capacity)} | {_shown(rows[0]["p50"])} |' for name, (capacity, rows) in results.items()]
     return '\n'.join(lines)
@@ -251,7 +251,7 @@ def page(results, hostile, seconds, others):
         'and none was lost: the numbers of answered and refused requests that the clients counted are those of the service.',
         f'Processor: {processor()}, instruction set {instruction_sets()[0]}. {cores} cores usable: {cores - 1 or 1} for the service, one '
         'for the clients. '
-        f'{seconds} seconds for each row, {WARM_UP} seconds after the begin of its load; JPEG photos of 500 x 375, `--queue {QUEUE}`, '
+        f'{seconds} seconds for each row, {WARM_UP} seconds after the start of its load; JPEG photos of 500 x 375, `--queue {QUEUE}`, '
         'otherwise the defaults; random weights. '
         f'Load average of the minute before the measurement: {others:.1f}'
         + ('; if other programs went on, they slowed everything down: compare rows only with each other.' if others > _QUIET else '.'),

@@ -1,7 +1,7 @@
 """A user of the service for Locust: sends images at random times and compares each answer with that of `Session`.
 
 `serving_load.py` runs it. Refused requests (429) are counted under another name; everything else but the expected answer is a failure.
-At the end all requests are written to requests.json: the name, and the seconds from the begin of the load to its begin and its end.
+At the end all requests are written to requests.json: the name, and the seconds from the start of the load to its start and its end.
 """
 
 import json
@@ -34,7 +34,7 @@ class Client(FastHttpUser):
     def on_start(self):
         Client.running += 1
         Client.begin = Client.begin or time.monotonic()
-        self.due = 0.0  # seconds from the begin of the load to the next request
+        self.due = 0.0  # seconds from the start of the load to the next request
         gevent.sleep(self.wait_time())  # otherwise all users would begin at the same time
 
     def on_stop(self):

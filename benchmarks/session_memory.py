@@ -24,13 +24,13 @@ import sys
 import tempfile
 import threading
 
-os.environ['BMX_MELIUS_WITHOUT_MXNET'] = '1'
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / part) for part in ('', 'tests')]
 
 import numpy as np  # noqa: E402
 from support.packed import make_program, write_packed  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
+from bmx_melius.bench.first_result import resident_bytes  # noqa: E402
 from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value  # noqa: E402
 from bmx_melius.deployment.program.program import Program  # noqa: E402
 from bmx_melius.process import processor  # noqa: E402
@@ -38,12 +38,6 @@ from bmx_melius.process import processor  # noqa: E402
 LARGE_SIDE = 3000  # channels of the network of the phase `open`
 CHANNELS = 5  # of the inputs of `make_program`
 SHAPES = [(batch, CHANNELS, side, side) for batch in (1, 2, 5) for side in (8, 12, 16)]
-
-
-def resident_bytes():
-    """Return the resident memory of this process."""
-    with open('/proc/self/statm', encoding='ascii') as file:
-        return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
 class Growth:

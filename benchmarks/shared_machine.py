@@ -63,17 +63,11 @@ def ending(processes):
             process.wait()
 
 
-def convert_network(name, folder):
-    import bmx_melius
-    import model_zoo
-    from bmx_melius.bench.networks import export
+def pack_network(name, folder):
+    from bmx_melius.bench.networks import pack
+    from model_zoo import get_model
 
-    network = model_zoo.get_model(name, norm_kwargs={'momentum': 0.0})
-    export(network, f'{folder}/network', SHAPE)
-    bmx_melius.convert(
-        f'{folder}/network-symbol.json', f'{folder}/network-0000.params', f'{folder}/packed', input_shape=SHAPE, verify=False
-    )
-    return f'{folder}/packed'
+    return pack(get_model(name, norm_kwargs={'momentum': 0.0}), f'{folder}/network', SHAPE)
 
 
 def time_rows(rows, busy, rounds, runs):
@@ -121,7 +115,7 @@ def main():
 
     checkouts = {'': ROOT, **({'the other: ': pathlib.Path(arguments.beside).resolve()} if arguments.beside else {})}
     with tempfile.TemporaryDirectory() as folder:
-        prefix = convert_network(arguments.network, folder)
+        prefix = pack_network(arguments.network, folder)
         rows = {
             label + title: [start_worker(path, prefix, *row) for _ in range(arguments.processes)]
             for label, path in checkouts.items()

@@ -12,13 +12,15 @@ Run: ``python benchmarks/training_growth.py``.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import os
 import statistics
-import sys
 import tempfile
 import time
+
+from bmx_melius.bench.first_result import resident_bytes
 
 BATCH_SIZE, EPOCHS = 10, 20
 WARM_UP = WINDOW = 200
@@ -35,8 +37,7 @@ class Recorder(logging.Handler):
     def emit(self, record):
         if ', update ' in record.getMessage():
             self.seconds.append(time.perf_counter())
-            with open('/proc/self/statm', encoding='ascii') as file:
-                self.bytes.append(int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE'))
+            self.bytes.append(resident_bytes())
 
 
 def measure():
@@ -46,30 +47,10 @@ def measure():
 
     recorder = Recorder()
     LOG.addHandler(recorder)
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, 'w') as nowhere:
-        output, sys.stdout = sys.stdout, nowhere
-        try:
-            status = train_imagenet.main(
-                [
-                    '--model',
-                    'meliusnet_flex',
-                    '--model-options',
-                    json.dumps(OPTIONS),
-                    '--dataset',
-                    'digits',
-                    '--batch-size',
-                    str(BATCH_SIZE),
-                    '--num-epochs',
-                    str(EPOCHS),
-                    '--save-dir',
-                    os.path.join(folder, 'run'),
-                    '--log-interval',
-                    '1',
-                    '--track-flips',
-                ]
-            )
-        finally:
-            sys.stdout = output
+    flags = f'--model meliusnet_flex --dataset digits --batch-size {BATCH_SIZE} --num-epochs {EPOCHS} --log-interval 1 --track-flips'
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere):
+        further = ['--model-options', json.dumps(OPTIONS), '--save-dir', os.path.join(folder, 'run')]
+        status = train_imagenet.main([*flags.split(), *further])
     updates = len(open_digits().train) // BATCH_SIZE * EPOCHS
     assert status == 0 and len(recorder.bytes) == updates, (status, len(recorder.bytes), updates)
     steps = [after - before for before, after in zip(recorder.seconds, recorder.seconds[1:])]

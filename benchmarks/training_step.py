@@ -88,28 +88,40 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def make_step(model, batch_size, input_size, bits):
-    """Return a function that runs one forward and backward pass and waits for the result."""
+def make_step(net, shape, classes=1000, optimizer=None):
+    """Initialize a network; return a function that makes one training step on random images of this shape and waits for the result.
+
+    `optimizer` are the name and the arguments of an optimizer; None: the step is a forward and backward pass.
+    """
     import mxnet as mx
 
-    from model_zoo import get_model
-
-    mx.random.seed(0)
-    net = get_model(model, bits=bits)
     net.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
-    net.hybridize(static_alloc=True, static_shape=True)
-    images = mx.nd.random.normal(shape=(batch_size, 3, input_size, input_size))
-    labels = mx.nd.random.randint(0, 1000, shape=(batch_size,)).astype('float32')
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    loss.hybridize(static_alloc=True, static_shape=True)
+    for block in (net, loss):
+        block.hybridize(static_alloc=True, static_shape=True)
+    images = mx.nd.random.normal(shape=shape)
+    labels = mx.nd.random.randint(0, classes, shape=shape[:1]).astype('float32')
+    trainer = mx.gluon.Trainer(net.collect_params(), *optimizer, update_on_kvstore=False) if optimizer else None
 
     def step():
         with mx.autograd.record():
             value = loss(net(images), labels)
         value.backward()
+        if trainer:
+            trainer.step(shape[0])
         mx.nd.waitall()
 
     return step
+
+
+def step_of(model, batch_size, input_size, bits):
+    """Return the forward and backward pass of a network of the zoo."""
+    import mxnet as mx
+
+    from model_zoo import get_model
+
+    mx.random.seed(0)
+    return make_step(get_model(model, bits=bits), (batch_size, 3, input_size, input_size))
 
 
 def set_environment(threads):
@@ -158,11 +170,11 @@ def process_bytes(key):
 
 
 def peak_bytes(*arguments):
-    """Return the memory in bytes that three steps add, at their peak, to a process with MXNet; `arguments` are those of `make_step`."""
+    """Return the memory in bytes that three steps add, at their peak, to a process with MXNet; `arguments` are those of `step_of`."""
     import mxnet  # noqa: F401
 
     before = process_bytes('VmRSS')
-    step = make_step(*arguments)
+    step = step_of(*arguments)
     for _ in range(3):
         step()
     return process_bytes('VmHWM') - before
@@ -178,7 +190,7 @@ def main():
     set_environment(args.threads)
     arguments = {name: (args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('full_precision', 32))}
     peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else None
-    steps = {name: make_step(*arguments[name]) for name in arguments}
+    steps = {name: step_of(*arguments[name]) for name in arguments}
     seconds = step_seconds(steps, args.repetitions, time.process_time if args.processor_time else time.perf_counter)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     ratio, low, high = ratio_interval(seconds['binary'], seconds['full_precision'])

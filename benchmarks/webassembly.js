@@ -33,7 +33,7 @@ async function main(build, params, runs) {
     }
     FILES.forEach((file, i) => {
         const ratio = median(times[0].map((time, run) => time / times[i][run]));
-        console.log(`${file}: median ${median(times[i]).toFixed(2)} ms, least ${Math.min(...times[i]).toFixed(2)} ms, speed ${ratio.toFixed(2)}`);
+        console.log(`${file}: median ${median(times[i]).toFixed(2)} ms, minimum ${Math.min(...times[i]).toFixed(2)} ms, speed ${ratio.toFixed(2)}`);
     });
 }
 

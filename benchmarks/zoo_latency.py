@@ -17,9 +17,8 @@ import time
 os.environ.update(OMP_NUM_THREADS='1', MXNET_USE_OPERATOR_TUNING='0')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import bmx_melius as bmx  # noqa: E402  the environment comes first
-from bmx_melius.bench import networks  # noqa: E402
-from bmx_melius.bench.comparison import make_input  # noqa: E402
+from bmx_melius.bench.comparison import make_input  # noqa: E402  the environment comes first
+from bmx_melius.bench.networks import pack  # noqa: E402
 from bmx_melius.bench.peers import mxnet_zoo, session  # noqa: E402
 from bmx_melius.process import processor  # noqa: E402
 from model_zoo import get_model  # noqa: E402
@@ -32,10 +31,8 @@ WARM_UP = 2  # untimed runs of each turn
 
 def packed(name, folder):
     """Return a function that runs a packed network with random weights, whose files are written into `folder`."""
-    prefix = os.path.join(folder, name)
-    networks.export(get_model(name, norm_kwargs={'momentum': 0.0}), prefix, SHAPE)
-    bmx.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', f'{prefix}-packed', SHAPE, verify=False)
-    return session.prepare({'prefix': f'{prefix}-packed'}, make_input(SHAPE), 1)[0]
+    prefix = pack(get_model(name, norm_kwargs={'momentum': 0.0}), os.path.join(folder, name), SHAPE)
+    return session.prepare({'prefix': prefix}, make_input(SHAPE), 1)[0]
 
 
 def mobilenet(fused):
@@ -56,7 +53,7 @@ def time_turn(run):
 
 
 def main():
-    """Print a table with the least and the median time of each network."""
+    """Print a table with the minimum and the median time of each network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--turns', type=int, default=40, help=f'turns of {PER_TURN} timed runs (default: %(default)s)')
     turns = parser.parse_args().turns
@@ -67,7 +64,7 @@ def main():
         for _ in range(turns):
             for name, run in runs.items():
                 times[name] += time_turn(run)
-    print(f'{processor()}; one thread, one image, milliseconds of processor time\n\n| network | least | median |\n|-|-|-|')
+    print(f'{processor()}; one thread, one image, milliseconds of processor time\n\n| network | minimum | median |\n|-|-|-|')
     for name, each in times.items():
         print(f'| {name} | {min(each):.2f} | {statistics.median(each):.2f} |')
 

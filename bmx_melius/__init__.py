@@ -1,14 +1,13 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
 Importing this package does not import MXNet. The names that need it, those of `bmx_melius.with_mxnet`, are loaded when one is first used
-(PEP 562); where MXNet is not installed, or the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` forbids to import it, they raise
-ModuleNotFoundError, and only `Session`, which runs packed networks without MXNet, and `InputSpec` are available. Whichever of the two
-packages is imported first, MXNet has the optimizer ``radam`` and the operator ``bmx_melius_packed`` as soon as both are.
+(PEP 562); where MXNet is not installed, they raise ModuleNotFoundError, and only `Session`, which runs packed networks without MXNet, and
+`InputSpec` are available. Whichever of the two packages is imported first, MXNet has the optimizer ``radam`` and the operator
+``bmx_melius_packed`` as soon as both are.
 """
 
 import importlib as _importlib
 import importlib.util as _importlib_util
-import os as _os
 import sys as _sys
 import typing as _typing
 
@@ -44,8 +43,7 @@ _import_hooks.add_former_names(
 def __getattr__(name: str) -> _typing.Any:
     if name in _WITHOUT_MXNET:
         return getattr(_importlib.import_module(_WITHOUT_MXNET[name], __name__), name)
-    installed = _importlib_util.find_spec('mxnet') is not None
-    available = 'mxnet' in _sys.modules or (installed and not _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))
+    available = _importlib_util.find_spec('mxnet') is not None
     if name == '__all__':
         names = [*_WITHOUT_MXNET, 'UserError', '__version__']
         return names + (_importlib.import_module('.with_mxnet', __name__).__all__ if available else [])
@@ -53,11 +51,10 @@ def __getattr__(name: str) -> _typing.Any:
         if _importlib_util.find_spec(f'{__name__}.{name}'):
             return _importlib.import_module(f'{__name__}.{name}')
         if not available:
-            if installed:
-                why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
-            else:
-                why = f'is not installed ({_how_to_install_mxnet()})'
-            message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
+            message = (
+                f'bmx_melius.{name} needs MXNet, which is not installed ({_how_to_install_mxnet()}); only Session and InputSpec work '
+                'without MXNet'
+            )
             raise ModuleNotFoundError(message, name='mxnet')
         public = _importlib.import_module('.with_mxnet', __name__)
         if name in public.__all__:

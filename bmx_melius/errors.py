@@ -2,9 +2,11 @@
 
 import difflib
 import re
-from typing import Iterable
+from typing import Iterable, Sequence
 
 _CONTROL = re.compile('[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
+
+_NAMED = 4  # how many names a message lists
 
 
 class UserError(ValueError):
@@ -34,6 +36,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown word: ``; did you mean A or B?`` with the most similar known ones, or nothing."""
     similar = difflib.get_close_matches(word, list(known))
     return f'; did you mean {" or ".join(similar)}?' if similar else ''
+
+
+def name_some(names: Sequence[object]) -> str:
+    """Return the first names of a list as text, with the number of those left out: ``a, b, c, d and 2 more``."""
+    return ', '.join(map(str, names[:_NAMED])) + (f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else '')
 
 
 def last_line(error):

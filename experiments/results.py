@@ -19,34 +19,23 @@ _LEGEND = (
     'with the same seed, with the 95 % confidence interval of its mean.'
 )
 
-# Columns with a mean and a spread over the seeds: key -> (heading, factor, decimals)
-MEASURED = {
+# Columns in their order: key -> (heading, factor, decimals).
+COLUMNS = {
     'test_top1': ('test top-1 (%)', 100, 1),
     'best_top1': ('best validation top-1 (%)', 100, 1),
+    'difference': ('difference (points)', 100, 1),
     'last_top1': ('last top-1 (%)', 100, 1),
     'train_top1': ('training top-1 (%)', 100, 1),
-    'seconds': ('time (s)', 1, 0),
-    'step_ms': ('time of an update (ms)', 1, 0),
-    'difference': ('difference (points)', 100, 1),
     'flips': ('flips of a weight', 1, 2),
     'flipped_last': ('weights flipping in the last epoch (%)', 100, 2),
+    'ops': ('OPs (10⁶)', 1e-6, 3),
+    'size_bytes': ('size (kB)', 1e-3, 1),
+    'latency': ('packed (ms)', 1e3, 3),
+    'step_ms': ('time of an update (ms)', 1, 0),
+    'seconds': ('time (s)', 1, 0),
 }
-# Columns that are the same for all seeds.
-COUNTED = {'ops': ('OPs (10⁶)', 1e-6, 3), 'size_bytes': ('size (kB)', 1e-3, 1), 'latency': ('packed (ms)', 1e3, 3)}
-ORDER = (
-    'test_top1',
-    'best_top1',
-    'difference',
-    'last_top1',
-    'train_top1',
-    'flips',
-    'flipped_last',
-    'ops',
-    'size_bytes',
-    'latency',
-    'step_ms',
-    'seconds',
-)
+COUNTED = ('ops', 'size_bytes', 'latency')  # the same for all seeds; others have a mean and a spread
+MEASURED = tuple(key for key in COLUMNS if key not in COUNTED)
 
 
 # Percentiles in the plot of flips, column of flips.csv -> style of its line.
@@ -203,8 +192,8 @@ def write_results(study, runs, folder):
 
 def as_markdown(study, rows):
     """Return the table as Markdown, followed by notes and the failed runs."""
-    columns = [key for key in ORDER if any(row[key] is not None for row in rows)]
-    headings = ['', 'n', *((MEASURED.get(key) or COUNTED[key])[0] for key in columns)]
+    columns = [key for key in COLUMNS if any(row[key] is not None for row in rows)]
+    headings = ['', 'n', *(COLUMNS[key][0] for key in columns)]
     tuned = any(row['tuned'] is not None for row in rows)
     if tuned:
         headings.insert(2, f'--{study.tuning.flag}')
@@ -219,10 +208,9 @@ def as_markdown(study, rows):
 
 
 def _cell(row, key):
+    _, factor, decimals = COLUMNS[key]
     if key in COUNTED:
-        _, factor, decimals = COUNTED[key]
         return '' if row[key] is None else f'{row[key] * factor:,.{decimals}f}'
-    _, factor, decimals = MEASURED[key]
     if row[key] is None:
         return 'baseline' if key == 'difference' and row['baseline'] is None else ''
     mean, spread = row[key]['mean'] * factor, row[key]['spread']
@@ -238,7 +226,7 @@ def _cell(row, key):
 def _flat(row):
     """Return a row of the CSV file, with unscaled numbers: accuracies from 0 to 1."""
     flat = {'row': row['name'], 'baseline': row['baseline'] or '', 'n': row['n'], 'failed': len(row['failures']), 'tuned': row['tuned']}
-    for key in ORDER:
+    for key in COLUMNS:
         if key in COUNTED:
             flat[key] = row[key]
         else:
@@ -292,7 +280,7 @@ def plot_tradeoff(study, rows, path):
         axes.tick_params(which='minor', labelsize='x-small')
         axes.grid(alpha=0.3, which='both')
         _label(figure, axes, points)
-    figure.axes[0].set_ylabel(f'{MEASURED[measured][0]}; mean and range of the seeds')
+    figure.axes[0].set_ylabel(f'{COLUMNS[measured][0]}; mean and range of the seeds')
     figure.savefig(path, dpi=110)
 
 

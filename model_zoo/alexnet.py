@@ -17,8 +17,8 @@ from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from .layer_options import NetworkOptions
 from .registry import register
-from .sized import SizedNetwork
 from .stems import add_stem
+from .zoo_network import ZooNetwork
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,25 +61,8 @@ class Architecture:
     )
 
 
-class BinaryAlexNet(SizedNetwork):
-    """The binary AlexNet of XNOR-Net.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    options : Options
-    classes : int
-        Number of outputs.
-    prefix, params
-        As in every Gluon block.
-
-    Input (N, 3, H, W) with H = W = `input_size`, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
-
-    Raises
-    ------
-    UserError
-        If `input_size` is too small, and for images of another size.
-    """
+class BinaryAlexNet(ZooNetwork):
+    """The binary AlexNet of XNOR-Net. Images have the option `input_size`, which can be too small."""
 
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(options.input_size, **kwargs)

@@ -13,7 +13,7 @@ from mxnet.gluon import HybridBlock, nn
 from bmx_melius.nn.layers import QConv2D, QDense
 
 from .registry import register
-from .sized import SizedNetwork
+from .zoo_network import ZooNetwork
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,25 +89,8 @@ ARCHITECTURES = {
 }
 
 
-class BinaryWeightNetwork(SizedNetwork):
-    """A network of convolutions and fully connected layers with binary weights.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    options : Options
-    classes : int
-        Number of outputs.
-    prefix, params
-        As in every Gluon block.
-
-    Input (N, 3, H, W) with H = W = `input_size`, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
-
-    Raises
-    ------
-    UserError
-        For images of another size.
-    """
+class BinaryWeightNetwork(ZooNetwork):
+    """A network of convolutions and fully connected layers with binary weights. Images have the option `input_size`."""
 
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(options.input_size, **kwargs)

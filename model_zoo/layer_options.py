@@ -6,6 +6,7 @@ from typing import Any, Mapping, Optional, Tuple, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
+from bmx_melius.nn.binarization import check_approximation
 from bmx_melius.nn.layers import BinaryConv2D
 from bmx_melius.nn.methods.xnor_net import ScaledBinaryConv2D
 from bmx_melius.nn.quantizers import CLIP_THRESHOLD, FULL_PRECISION
@@ -79,7 +80,6 @@ class NetworkOptions(LayerOptions):
     init_features: int = 64
 
 
-APPROXIMATIONS = ('', 'binet', 'xnor')
 # Arguments of `BinaryConv2D` that `approximation='xnor'` determines.
 _SCALING = ('no_offset', 'apply_scaling', 'scaling_gradient')
 
@@ -117,8 +117,7 @@ class QuantizerOptions(NetworkOptions):
         return self.weight_quantization
 
     def layer_and_arguments(self, layer: Type[BinaryConv2D], arguments: Mapping[str, Any]) -> Tuple[Type[BinaryConv2D], Mapping[str, Any]]:
-        if self.approximation not in APPROXIMATIONS:
-            raise UserError(f'unknown approximation {self.approximation!r}; known: {", ".join(map(repr, APPROXIMATIONS))}')
+        check_approximation(self.approximation)
         if self.bits == FULL_PRECISION and self.activation_bits not in (None, FULL_PRECISION):
             raise UserError(
                 f'activation_bits={self.activation_bits} with bits=32 is not supported; for real weights and binary activations use '

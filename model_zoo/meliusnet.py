@@ -8,7 +8,7 @@ networks to which MeliusNet is compared: BinaryDenseNet, without Improvement Blo
 import dataclasses
 from typing import Any, Optional, Tuple, Union
 
-from mxnet.gluon import HybridBlock, nn
+from mxnet.gluon import nn
 
 from bmx_melius.errors import UserError
 from bmx_melius.nn.channels import ChannelShuffle, GroupedConv2D
@@ -18,6 +18,7 @@ from .layer_options import QuantizerOptions
 from .padding import padded_features
 from .registry import register
 from .stems import add_stem
+from .zoo_network import ZooNetwork
 
 SHUFFLE_GROUPS = 16  # groups of the channel shuffle in transitions with a grouped convolution, for any number of its groups
 WIDTH_MULTIPLE = 32
@@ -126,25 +127,8 @@ ALIASES = {
 }
 
 
-class MeliusNet(HybridBlock):
-    """A MeliusNet of any size.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    options : Options
-    classes : int
-        Number of outputs.
-    prefix, params
-        As in every Gluon block.
-
-    Input (N, 3, H, W) of any size, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
-
-    Raises
-    ------
-    UserError
-        If the options do not match the architecture.
-    """
+class MeliusNet(ZooNetwork):
+    """A MeliusNet of any size."""
 
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(**kwargs)
@@ -171,9 +155,6 @@ class MeliusNet(HybridBlock):
             features.add(options.norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
             self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
-
-    def hybrid_forward(self, F, x):
-        return self.output(self.features(x))
 
 
 def _transition_width(width_or_fraction, channels):

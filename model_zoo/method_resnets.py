@@ -7,8 +7,8 @@ To add a method:
 
 1. Write its layers in ``bmx_melius/nn/methods/NAME.py``, with equation, gradient and source.
 2. Write a function ``(place, options) -> HybridBlock`` in `model_zoo.method_units` that composes its *unit*: everything between two
-   additions or, with `shortcut_span` 2, half of it. That is the quantized convolution with its normalization, activation and scales in the
-   order of the method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the
+   additions or, with `units_per_block` 2, half of it. That is the quantized convolution with its normalization, activation and scales in
+   the order of the method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the
    convolution with the options of `get_model`.
 3. Add a row to `METHODS` under the name of its networks, in which ``{}`` is the depth. The fields of `Method` describe what else differs:
    the span and form of the shortcuts, layers after the additions, before the first stage and after the last, and default options.
@@ -22,21 +22,24 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.nn.channelwise import PReLU
 from bmx_melius.nn.layers import BinaryConv2D
+from bmx_melius.nn.methods.abc_net import ABCConv2D
 from bmx_melius.nn.methods.bwn import BWNConv2D
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.lq_net import LQConv2D
 from bmx_melius.nn.methods.reactnet import RPReLU
 from bmx_melius.nn.methods.ttq import TTQConv2D
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from . import method_units as units
 from .method_units import Options, Place, SizedOptions, chain
 from .padding import padded_features
 from .registry import register
 from .resnet import WIDTHS
-from .sized import SizedNetwork
 from .stems import End, add_stem, norm_activation_pool, norm_pool, pool_norm
+from .zoo_network import ZooNetwork
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
 
@@ -51,8 +54,8 @@ class Method:
     ----------
     unit : callable (place, options) -> HybridBlock
         One 3x3 layer of the network, with its normalization, activation and scales.
-    shortcut_span : {1, 2}
-        Number of units that a shortcut goes around.
+    units_per_block : {1, 2}
+        Number of units that a shortcut goes around; in GroupNet, in which each unit has one, those of a block.
     shortcut : callable (place, options) -> HybridBlock
         Layers of a shortcut where the size or the channels change, elsewhere it is the identity: `pooled_shortcut` or
         `projected_shortcut`, whose convolutions are float, or a unit with the kernel size 1 for a quantized one.
@@ -73,7 +76,7 @@ class Method:
     """
 
     unit: Callable[[Place, Options], HybridBlock]
-    shortcut_span: int = 1
+    units_per_block: int = 1
     shortcut: Callable[[Place, Options], HybridBlock] = units.pooled_shortcut
     after_sum: Optional[Callable[[Place, Options], HybridBlock]] = None
     stem_end: End = norm_activation_pool
@@ -127,33 +130,36 @@ class GroupBlock(HybridBlock):
         return [self.shortcut(total)] * BASES if self.shared_projection else [self.shortcut(x) for x in maps]
 
     @staticmethod
-    def _base(units, x, shortcut):
-        for unit in units:
+    def _base(base, x, shortcut):
+        for unit in base:
             x = shortcut = unit(x) + shortcut
         return x
 
 
-def low_bit(unit: Callable[[Place, Options], HybridBlock], bits: int = 1) -> Method:
-    """Return the method with activations of few bits in the order of ResNet with pre-activation, and float projections in shortcuts."""
-    options = Options(bits=bits, clip_threshold=None)
-    return Method(unit, shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=options)
+def preactivated(
+    unit: Callable[[Place, Options], HybridBlock],
+    options: Options,
+    shortcut: Callable[[Place, Options], HybridBlock] = units.projected_shortcut,
+) -> Method:
+    """Return the method with units in the order of ResNet with pre-activation, whose additions follow the convolutions."""
+    return Method(unit, units_per_block=2, shortcut=shortcut, tail=units.norm_and_relu, options=options)
 
 
 def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
     """Return the method with float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU."""
     options = Options(bits=bits)
     return Method(
-        units.convolution_and_norm(layer), shortcut_span=2, shortcut=units.projected_shortcut, after_sum=units.relu, options=options
+        units.convolution_and_norm(layer), units_per_block=2, shortcut=units.projected_shortcut, after_sum=units.relu, options=options
     )
 
 
 METHODS = {
     'resnet{}_bwn': few_bit_weights(BWNConv2D),
     'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
-    'resnet{}_dorefa_w2a2': low_bit(units.norm_and_convolution(DoReFaConv2D), bits=2),
+    'resnet{}_dorefa_w2a2': preactivated(units.norm_and_convolution(DoReFaConv2D), Options(bits=2, clip_threshold=None)),
     'resnet{}_hwgq': Method(
         units.normalized_unit(HWGQConv2D, units.PLAIN),
-        shortcut_span=2,
+        units_per_block=2,
         shortcut=units.convolution_and_norm(HWGQConv2D),
         before=lambda place, options: options.norm(**units.PLAIN),
         stem_end=functools.partial(pool_norm, **units.PLAIN),
@@ -163,16 +169,16 @@ METHODS = {
     ),
     'resnet{}_lqnet_w1a2': Method(
         units.normalized_unit(LQConv2D),
-        shortcut_span=2,
+        units_per_block=2,
         shortcut=units.convolution_and_norm(LQConv2D),
         before=lambda place, options: units.norm_and_relu(options),
         stem_norm=True,
         tail=units.norm_and_relu,
         options=Options(clip_threshold=None),
     ),
-    'resnet{}_syq_w1a2': low_bit(units.syq_unit),
+    'resnet{}_syq_w1a2': preactivated(units.syq_unit, Options(clip_threshold=None)),
     'resnet{}_cbcn': Method(
-        units.circulant_unit,
+        units.norm_and_convolution(CirculantConv2D),
         shortcut=units.averaged_projection,
         stem_end=functools.partial(norm_activation_pool, activation=PReLU),
         stem_norm=True,
@@ -181,36 +187,28 @@ METHODS = {
     ),
     'groupnet{}': Method(
         units.group_net_unit,
-        shortcut_span=2,
-        shortcut=units.group_net_shortcut,
+        units_per_block=2,
+        shortcut=units.quantized_shortcut(units.group_net_convolution),
         stem_end=functools.partial(pool_norm, inside=False),
         stem_norm=True,
         options=units.ShortcutOptions(clip_threshold=1.0),
         block=GroupBlock,
     ),
-    'resnet{}_abcnet': Method(
-        units.abc_unit, shortcut_span=2, shortcut=units.abc_unit, tail=units.norm_and_relu, options=Options(clip_threshold=0.5)
+    'resnet{}_abcnet': preactivated(
+        units.norm_and_convolution(ABCConv2D), Options(clip_threshold=0.5), shortcut=units.norm_and_convolution(ABCConv2D)
     ),
     'resnet{}_bnn': Method(
         units.bnn_unit,
-        shortcut_span=2,
-        shortcut=units.bnn_shortcut,
+        units_per_block=2,
+        shortcut=units.quantized_shortcut(units.bnn_convolution),
         after_sum=units.norm_and_hard_tanh,
         stem_end=functools.partial(pool_norm, inside=False, activation=units.hard_tanh),
         stem_norm=True,
         head=lambda options: chain(options.norm(), units.hard_tanh()),
         options=units.ShortcutOptions(clip_threshold=1.0),
     ),
-    'resnet{}_xnor': Method(
-        units.xnor_unit, shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=Options(clip_threshold=1.0)
-    ),
-    'resnet{}_xnorpp': Method(
-        units.xnor_plus_unit,
-        shortcut_span=2,
-        shortcut=units.projected_shortcut,
-        tail=units.norm_and_relu,
-        options=SizedOptions(clip_threshold=1.0),
-    ),
+    'resnet{}_xnor': preactivated(units.norm_and_convolution(XNORConv2D), Options(clip_threshold=1.0)),  # figure 3 of the paper
+    'resnet{}_xnorpp': preactivated(units.xnor_plus_unit, SizedOptions(clip_threshold=1.0)),
     'resnet{}_strong_baseline': Method(
         units.strong_baseline_unit,
         stem_end=functools.partial(norm_activation_pool, activation=PReLU),
@@ -263,27 +261,8 @@ class Residual(HybridBlock):
         return self.after_sum(y) if self.after_sum else y
 
 
-class MethodResNet(SizedNetwork):
-    """A ResNet with the layers of a method.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    options : Options or None
-        None: the defaults of the method.
-    classes : int
-        Number of outputs.
-    prefix, params
-        As in every Gluon block.
-
-    Input (N, 3, H, W), float32, H = W = `input_size` for methods with this option; output (N, classes) logits. ``features`` and ``output``
-    as in GluonCV.
-
-    Raises
-    ------
-    UserError
-        For images of another size than `input_size`.
-    """
+class MethodResNet(ZooNetwork):
+    """A ResNet with the layers of a method. With `SizedOptions` images have the option `input_size`."""
 
     def __init__(self, architecture: Architecture, options: Optional[Options] = None, classes: int = 1000, **kwargs: Any) -> None:
         method = architecture.method
@@ -307,16 +286,16 @@ class MethodResNet(SizedNetwork):
                             halving,
                             stride,
                             starts_stage=index == 0,
-                            ends_block=(index + 1) % method.shortcut_span == 0,
+                            ends_block=(index + 1) % method.units_per_block == 0,
                             starts_network=number == 1 and index == 0,
                             ends_network=number == len(architecture.blocks) and index == 2 * blocks - 1,
                         )
                     )
                     channels = width
                 with stage.name_scope():
-                    for start in range(0, len(places), method.shortcut_span):
+                    for start in range(0, len(places), method.units_per_block):
                         block = method.block or Residual
-                        stage.add(block(tuple(places[start : start + method.shortcut_span]), method, options, prefix=''))
+                        stage.add(block(tuple(places[start : start + method.units_per_block]), method, options, prefix=''))
                 features.add(stage)
             if method.tail:
                 features.add(method.tail(options))

@@ -12,18 +12,15 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
 from bmx_melius.nn.layers import BinaryConv2D, QActivation
-from bmx_melius.nn.methods.abc_net import ABCConv2D
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
-from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
-from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import FULL_PRECISION
 
 from .layer_options import NetworkOptions
-from .padding import padded
+from .padding import average_pool, padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +118,7 @@ def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
 
 def pooled_shortcut(place: Place, options: Options) -> HybridBlock:
     """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
-    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
-    return chain(pool, nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
+    return chain(_pool(place), nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
 def projected_shortcut(place: Place, options: Options) -> HybridBlock:
@@ -132,22 +128,20 @@ def projected_shortcut(place: Place, options: Options) -> HybridBlock:
 
 def averaged_projection(place: Place, options: Options) -> HybridBlock:
     """Return a float 1x1 convolution, a BN and 2x2 average pooling (CBCN)."""
-    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
-    return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), pool)
+    return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), _pool(place))
 
 
-def bnn_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
-    """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
-    if not options.quantized_shortcuts:
-        return projected_shortcut(place, options)
-    return chain(bnn_convolution(place, options), options.norm())
+def _pool(place):
+    return average_pool(place.stride) if place.stride > 1 else None
 
 
-def group_net_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
-    """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
-    if not options.quantized_shortcuts:
-        return projected_shortcut(place, options)
-    return chain(group_net_convolution(place, options), options.norm())
+def quantized_shortcut(convolution: Callable[[Place, Options], HybridBlock]) -> Callable[[Place, ShortcutOptions], HybridBlock]:
+    """Return the function of the shortcut with this quantized 1x1 convolution and a BN, or a float one and a BN (`ShortcutOptions`)."""
+
+    def shortcut(place, options):
+        return chain(convolution(place, options), options.norm()) if options.quantized_shortcuts else projected_shortcut(place, options)
+
+    return shortcut
 
 
 # --- units ----------------------------------------------------------------------------------------------------------------------------
@@ -175,11 +169,6 @@ def bnn_unit(place: Place, options: Options) -> HybridBlock:
 def norm_and_hard_tanh(place: Place, options: Options) -> Optional[HybridBlock]:
     """Return BN and hard tanh, which follow all additions of BNN but the last."""
     return None if place.ends_network else chain(options.norm(), hard_tanh())
-
-
-def xnor_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and scaled convolution (`bmx_melius.nn.methods.xnor_net`; its figure 3)."""
-    return chain(options.norm(), place.binary_conv(options, XNORConv2D))
 
 
 def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
@@ -248,14 +237,6 @@ def group_net_convolution(place: Place, options: Options) -> HybridBlock:
 def group_net_unit(place: Place, options: Options) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.nn.methods.group_net`)."""
     return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
-
-
-def circulant_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and convolution with circulant filters (`bmx_melius.nn.methods.cbcn`); PReLU follows the addition."""
-    return chain(options.norm(), place.binary_conv(options, CirculantConv2D))
-
-
-abc_unit = norm_and_convolution(ABCConv2D)
 
 
 def relu(place: Place, options: Options) -> HybridBlock:

@@ -45,6 +45,11 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
     return layers
 
 
+def average_pool(stride: int) -> HybridBlock:
+    """Return the average pooling of a shortcut, whose last windows may extend past the end of the map."""
+    return nn.AvgPool2D(stride, stride, ceil_mode=True, count_include_pad=False)
+
+
 def padded_features(features: nn.HybridSequential, stride: int, same_padding: bool) -> nn.HybridSequential:
     """Return the layers from an image to a vector, as `SamePadded` if they pad as TensorFlow does."""
     return SamePadded(features, stride, prefix='') if same_padding else features

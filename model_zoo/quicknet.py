@@ -14,6 +14,7 @@ from .layer_options import NetworkOptions
 from .padding import padded_features
 from .registry import register
 from .stems import add_stem
+from .zoo_network import ZooNetwork
 
 CLIP = 1.25  # threshold of the gradients of activations and weights
 
@@ -68,21 +69,8 @@ def transition(channels: int, in_channels: int, options: Options) -> HybridBlock
     return layers
 
 
-class QuickNet(HybridBlock):
-    """A QuickNet.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    options : Options
-    classes : int
-        Number of outputs.
-    prefix, params
-        As in every Gluon block.
-
-    Input (N, 3, H, W), float32, H and W at least 32 with the default stem; output (N, classes) logits. ``features`` and ``output`` as in
-    GluonCV.
-    """
+class QuickNet(ZooNetwork):
+    """A QuickNet. Height and width of images are at least 32 with the default stem."""
 
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(**kwargs)
@@ -103,9 +91,6 @@ class QuickNet(HybridBlock):
             features.add(nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
             self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
-
-    def hybrid_forward(self, F, x):
-        return self.output(self.features(x))
 
 
 for _name, _architecture in ARCHITECTURES.items():

@@ -18,9 +18,10 @@ from bmx_melius.nn.layers import QConv2D
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 
 from .layer_options import QuantizerOptions
-from .padding import padded, padded_features
+from .padding import average_pool, padded, padded_features
 from .registry import register
 from .stems import add_stem, norm_activation_pool, norm_pool
+from .zoo_network import ZooNetwork
 
 WIDTHS = (1, 2, 4, 8)  # channels of a stage / channels after the stem
 INPUT_NORM = {'scale': False, 'epsilon': 2e-5}
@@ -97,7 +98,7 @@ def shortcut_layers(place: Place, options: Options, norm: bool) -> Optional[nn.H
     layers = nn.HybridSequential(prefix='')
     pooled = place.stride > 1 and not options.strided_shortcut
     if pooled:
-        layers.add(nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False))
+        layers.add(average_pool(place.stride))
     stride = 1 if pooled else place.stride
     if options.binary_shortcut:
         layers.add(options.binary_conv(place.channels, kernel_size=1, strides=stride, in_channels=place.in_channels, prefix='sc_'))
@@ -188,7 +189,7 @@ class BiNetBlock(BasicBlock):
         if not place.changes_shape:
             return None
         layers = nn.HybridSequential(prefix='')
-        layers.add(nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False))
+        layers.add(average_pool(place.stride))
         quantizer = {'bits': options.bits, 'quantization': options.quantization or 'sign'}
         layers.add(QConv2D(place.channels, 1, in_channels=place.in_channels, prefix='sc_qconv0_', **quantizer))
         return layers
@@ -282,26 +283,8 @@ ARCHITECTURES = {
 ALIASES = {'resnet_e18': 'resnet18_e1', 'resnet_e34': 'resnet34_e1', 'resnet_e2_18': 'resnet18_e2', 'resnet_e2_34': 'resnet34_e2'}
 
 
-class BinaryResNet(HybridBlock):
-    """A residual binary network, such as ResNetE and Bi-Real Net.
-
-    Parameters
-    ----------
-    architecture : Architecture
-    options : Options or None
-        None: the defaults of the variant.
-    classes : int
-        Number of outputs.
-    prefix, params
-        As in every Gluon block.
-
-    Input (N, 3, H, W) of any size, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
-
-    Raises
-    ------
-    UserError
-        For slices in a network whose blocks have two convolutions, and if they do not divide the channels.
-    """
+class BinaryResNet(ZooNetwork):
+    """A residual binary network, such as ResNetE and Bi-Real Net."""
 
     def __init__(self, architecture: Architecture, options: Optional[Options] = None, classes: int = 1000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -337,9 +320,6 @@ class BinaryResNet(HybridBlock):
             features.add(nn.GlobalAvgPool2D(), nn.Flatten())
             self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
-
-    def hybrid_forward(self, F, x):
-        return self.output(self.features(x))
 
 
 def _places(blocks, in_channels, channels, stride, options):

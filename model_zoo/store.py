@@ -4,9 +4,9 @@ A row describes a file on a server of a third party, which may become unavailabl
 """
 
 import dataclasses
-import hashlib
 import http.client
 import os
+import shutil
 import socket
 import urllib.error
 import urllib.request
@@ -17,7 +17,6 @@ from bmx_melius.errors import UserError
 from bmx_melius.files.io import replacing, sha256
 
 _TIMEOUT = 60  # seconds without data
-_CHUNK = 1 << 20
 _LARQ_RELEASES = 'https://github.com/larq/zoo/releases/download'
 
 
@@ -103,29 +102,21 @@ def fetch(weights: Weights, root: str) -> str:
             raise UserError(f'{path} is not {weights.url}: its SHA-256 is {checksum}, not {weights.sha256}; remove it to download it again')
         return path
     os.makedirs(folder, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, 'wb') as file:
-        checksum = _download(weights, path, file)
+    with replacing(path) as temporary:
+        _download(weights, path, temporary)
+        checksum = sha256(temporary)
         if checksum != weights.sha256:
             raise UserError(f'{weights.url} has changed or is incomplete: its SHA-256 is {checksum}, not {weights.sha256}; it is not used')
     return path
 
 
-def _download(weights, path, file):
+def _download(weights, path, temporary):
+    bar = {'desc': weights.filename, 'unit': 'B', 'unit_scale': True}
     try:
-        with urllib.request.urlopen(weights.url, timeout=_TIMEOUT) as response:
+        with urllib.request.urlopen(weights.url, timeout=_TIMEOUT) as response, open(temporary, 'wb') as file:
             size = getattr(response, 'length', None)  # None if the server does not send it, and for file: URLs
-            return _copy(response, file, weights.filename, size)
+            with tqdm.wrapattr(response, 'read', total=size, **bar) as source:
+                shutil.copyfileobj(source, file)
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, socket.timeout) as error:
         reason = getattr(error, 'reason', error)
         raise UserError(f'cannot download {weights.url} ({reason}); if you have the file, put it at {path}') from error
-
-
-def _copy(source, target, title, size):
-    """Copy all of `source` to `target` and return its SHA-256, in hexadecimal."""
-    digest = hashlib.sha256()
-    with tqdm(desc=title, total=size, unit='B', unit_scale=True) as bar:
-        for chunk in iter(lambda: source.read(_CHUNK), b''):
-            digest.update(chunk)
-            target.write(chunk)
-            bar.update(len(chunk))
-    return digest.hexdigest()

@@ -4,7 +4,7 @@ import pathlib
 import shutil
 from typing import Sequence
 
-from other_machine import output_of
+from commands import output_of
 
 
 def unpack(packages: Sequence[str], architecture: str, folder: pathlib.Path) -> pathlib.Path:

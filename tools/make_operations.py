@@ -78,6 +78,7 @@ def _row(name, row):
         f'ElementwiseForm::{row.elementwise or "none"}',
         f'Elementwise::{name if row.elementwise == "channels" else "none"}',
         f'Combination::{(row.like or name) if row.elementwise in ("values", "positions") else "copy"}',
+        f'ViewKind::{row.view or "none"}',
         attributes,
     ]
     return f'    {{{", ".join(fields)}}},'
@@ -112,7 +113,7 @@ def header():
     members = ''.join(f'    int {name} = {neutral};\n' for name, neutral in _attribute_members().items())
     names = ', '.join(f'Op::{name}' for name in operation_table.EPILOGUE)
     shapes = [f'{name}_shape' for name in SHAPES]
-    most = max(len(row.arrays) for row in OPERATIONS.values())
+    max_arrays = max(len(row.arrays) for row in OPERATIONS.values())
     nl = '\n'
     return f"""\
 // The table of operations and the limits of programs. `make operations` writes this file from operation_table.py,
@@ -127,7 +128,7 @@ namespace bmx {{
 constexpr bool kWide = sizeof(size_t) >= 8;  // false in WebAssembly, whose addresses have 32 bits
 
 {nl.join(_constants())}
-constexpr int kMaxArrays = {most};  // of an operation
+constexpr int kMaxArrays = {max_arrays};  // of an operation
 
 {_enumeration('Op', ['conv = 1', *list(OPERATIONS)[1:]])}
 
@@ -141,6 +142,9 @@ enum class ElementwiseForm {{none, channels, values, positions}};
 
 // Operations on an element and another one; copy is the other one.
 {_enumeration('Combination', ['copy', *combinations])}
+
+// What the result of an operation that computes nothing consists of: channels of its inputs, all elements in another shape.
+enum class ViewKind {{none, channels, shape}};
 
 inline constexpr Op kEpilogueOperations[] = {{{names}}};
 
@@ -174,6 +178,7 @@ struct OperationRow {{
     ElementwiseForm form;
     Elementwise elementwise;
     Combination combination;
+    ViewKind view;
     AttributeRows attributes;  // in the order of the file
 }};
 

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 
-from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCE, known_instruction_sets
-from other_machine import ROOT, install_tools, output_of
+from commands import install_tools, output_of, run_main
+from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCE, known_instruction_sets, outdated
+from other_machine import ROOT
 from wasm_encoding import in_final_encoding
 
 from bmx_melius._version import __version__
@@ -97,11 +98,10 @@ def _belongs(source, have):
 def _compile(parts, have, flags=()):
     """Compile sources whose objects, the values of `parts`, are outdated, with the flags of their instruction sets."""
     common = [*COMPILER, *COMPILE_FLAGS, *flags, f'-I{SOURCES}', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
-    changed = max(path.stat().st_mtime for path in (*SOURCES.rglob('*.h'), *ALL_OBJECTS_DEPEND_ON))
-    commands = []
+    inputs, commands = [*SOURCES.rglob('*.h'), *ALL_OBJECTS_DEPEND_ON], []
     for source, result in parts.items():
         result.parent.mkdir(parents=True, exist_ok=True)
-        if not result.exists() or result.stat().st_mtime < max(changed, source.stat().st_mtime):
+        if outdated(result, [source, *inputs]):
             commands.append([*common, *have.get(source.stem.rpartition('_')[2], []), '-c', source, '-o', result])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(output_of, commands))
@@ -125,7 +125,4 @@ def main(folder):
 
 
 if __name__ == '__main__':
-    try:
-        main(pathlib.Path(sys.argv[1]))
-    except UserError as error:
-        sys.exit(f'error: {error}')
+    run_main(main, pathlib.Path(sys.argv[1]))

@@ -93,7 +93,7 @@ def fresh_object(source):
     build.ensure_finalized()
     engine, _ = extensions()
     result = ROOT / build.build_temp / _inside(source.relative_to(ROOT)).with_suffix('.o')
-    return None if _outdated(result, [source, *(ROOT / path for path in engine.depends)]) else result
+    return None if outdated(result, [source, *(ROOT / path for path in engine.depends)]) else result
 
 
 def find_mxnet():
@@ -131,7 +131,7 @@ class BuildNative(build_ext):
     def build_extension(self, extension):
         target = pathlib.Path(self.get_ext_fullpath(extension.name))
         sources, headers = ([pathlib.Path(path) for path in paths] for paths in (extension.sources, extension.depends))
-        if not self.force and not _outdated(target, [*sources, *headers]):
+        if not self.force and not outdated(target, [*sources, *headers]):
             return
         compiler = find_compiler()
         objects = pathlib.Path(self.build_temp)
@@ -192,7 +192,7 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
         result = objects / _inside(source).with_suffix('.o')
         result.parent.mkdir(parents=True, exist_ok=True)
         results.append(str(result))
-        if _outdated(result, [source, *headers]):
+        if outdated(result, [source, *headers]):
             commands.append([*compiler, *flags, '-c', str(source), '-o', str(result)])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))
@@ -206,7 +206,8 @@ def _inside(source):
     return source.relative_to(SOURCES) if SOURCES in source.parents else pathlib.Path(source.name)
 
 
-def _outdated(target, inputs):
+def outdated(target, inputs):
+    """Return whether a file is missing or older than one of its inputs."""
     return not target.exists() or any(path.stat().st_mtime > target.stat().st_mtime for path in inputs)
 
 

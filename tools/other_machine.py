@@ -9,8 +9,6 @@ import hashlib
 import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, Tuple
 
@@ -19,6 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
+from commands import output_of  # noqa: E402
 from support.native_program import FLAGS, build_program  # noqa: E402
 from support.networks import of_size  # noqa: E402
 from support.small_networks import initialized  # noqa: E402
@@ -69,25 +68,6 @@ class Machine:
         """Run a program for the machine and return its output."""
         environment = {**os.environ, **({'BMX_MELIUS_ISA': instruction_set} if instruction_set else {})}
         return output_of([*self.launcher, program, *arguments], environment)
-
-
-def install_tools(packages: Dict[str, str]):
-    """Install missing programs: their names -> the packages of Debian and Ubuntu. Raises `UserError` where that is not possible."""
-    if all(map(shutil.which, packages)):
-        return
-    if os.geteuid() or not shutil.which('apt-get'):
-        raise UserError(f'{", ".join(packages)} are needed (on Debian and Ubuntu: apt-get install {" ".join(packages.values())})')
-    for command in (['update'], ['install', '--yes', '--no-install-recommends', *packages.values()]):
-        output_of(['apt-get', '-qq', *command])
-
-
-def output_of(command, environment=None):
-    """Run a command and return its output. Raises `UserError` if it fails."""
-    command = list(map(str, command))
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-    if done.returncode:
-        raise UserError(f'{" ".join(command)} failed (exit status {done.returncode}): {done.stdout.strip()}')
-    return done.stdout
 
 
 def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):

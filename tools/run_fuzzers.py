@@ -25,11 +25,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'build' / 'fuzz'
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
-from support.native_program import BUILDS, INSTRUCTION_SETS, SOURCES, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
+from support.native_program import BUILDS, INSTRUCTION_SETS, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
 
 COMPILER = ['clang++']
 FLAGS = ['-fsanitize=fuzzer', *BUILDS['sanitized']]
-NATIVE = {'program': 'programs', 'params': 'parameter_files', 'structure': 'structures'}  # C++ fuzzers -> their functions of fuzz.seeds
+NATIVE = {
+    'program': 'programs',
+    'params': 'parameter_files',
+    'structure': 'structures',
+    'description': 'descriptions',
+}  # C++ fuzzers -> their functions of fuzz.seeds
 RUNS_PROGRAMS = ('program',)  # these are fuzzed with every instruction set
 
 SECONDS_OF_AN_INPUT = 10
@@ -133,21 +138,13 @@ def _compiled_instruction_sets():
 
 
 def _native_folder(instruction_sets):
-    """Return the folder of objects that were compiled with the present flags and headers, without those of changed sources."""
+    """Return the folder of objects that were compiled with the present flags; those with other flags are removed."""
     settings = COMPILER, FLAGS, VECTOR_CHECKS, instruction_sets, (ROOT / 'tools' / 'compile_flags.txt').read_text()
-    digest = hashlib.sha256(repr(settings).encode())
-    places = (SOURCES, ROOT / 'tests' / 'fuzz')
-    for header in sorted(path for place in places for path in place.rglob('*.h')):
-        digest.update(header.read_bytes())
-    folder = FOLDER / 'native' / digest.hexdigest()[:16]
-    for outdated in folder.parent.glob('*'):
-        if outdated != folder:
-            shutil.rmtree(outdated)
+    folder = FOLDER / 'native' / hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
+    for other in folder.parent.glob('*'):
+        if other != folder:
+            shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
-    for source in (path for place in places for path in place.rglob('*.cc')):
-        built = folder / '_'.join(source.relative_to(ROOT).with_suffix('.o').parts)
-        if built.exists() and built.stat().st_mtime < source.stat().st_mtime:
-            built.unlink()
     return folder
 
 

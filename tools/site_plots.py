@@ -1,16 +1,21 @@
-"""Plots of published and measured figures for the documentation site, as SVG.
+"""Draw docs/figures/accuracy.svg and latency.svg, the plots of published and measured figures in the documentation site.
 
-The numbers are read from model_zoo/published.json and from the tables of benchmarks/README.md.
+Run ``python tools/site_plots.py`` after a change here, of model_zoo/published.json or of the tables of benchmarks/README.md, from which the
+numbers are read. The background is light, so that the plots are readable in a dark theme.
 """
 
 import json
-import math
 import pathlib
 import re
+import textwrap
 
-from svg import BLUE, GREEN, INK, ORANGE, RULE, SOFT, Drawing
+import matplotlib
+from matplotlib.figure import Figure
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = ROOT / 'docs' / 'figures'
+BLUE, GREEN, ORANGE, SOFT = '#2f5fb3', '#2b7a4b', '#b4581a', '#5b6773'
+STYLE = {'svg.fonttype': 'none', 'svg.hashsalt': 'bmx-melius', 'figure.facecolor': '#fbfbfd', 'axes.facecolor': '#fbfbfd', 'font.size': 9}
 
 # Group of a network -> color. Labels beside the points: name -> (dx, dy, anchor), where the default place is taken.
 GROUPS = {
@@ -21,18 +26,19 @@ GROUPS = {
     '32 bits': GREEN,
 }
 PLACES = {
-    'MeliusNetA': (-8, 10, 'end'),
-    'MeliusNetB': (-8, 0, 'end'),
-    'MeliusNetC': (-8, 0, 'end'),
-    'XNOR-Net++18': (-8, 2, 'end'),
-    'Bi-RealNet34': (-8, 6, 'end'),
-    'Strong Baseline18': (-8, 6, 'end'),
-    'MobileNet-v1 0.5': (-8, 4, 'end'),
-    'MobileNet-v1 0.75': (8, 9, 'start'),
-    'MobileNet-v1 1.0': (8, 9, 'start'),
-    'DoReFa18': (8, -3, 'start'),
-    'LQ-Net18': (-7, -5, 'end'),
-    'BDenseNet28': (8, 6, 'start'),
+    'MeliusNetA': (-4, -8, 'right'),
+    'MeliusNetB': (-6, 0, 'right'),
+    'MeliusNetC': (-6, 0, 'right'),
+    'XNOR-Net++18': (-6, -2, 'right'),
+    'Bi-RealNet34': (-6, -4, 'right'),
+    'Strong Baseline18': (-6, -4, 'right'),
+    'MobileNet-v1 0.5': (-6, -3, 'right'),
+    'MobileNet-v1 0.75': (6, -7, 'left'),
+    'MobileNet-v1 1.0': (6, -7, 'left'),
+    'DoReFa18': (6, 2, 'left'),
+    'LQ-Net18': (-5, 4, 'right'),
+    'ABC-Net18': (-6, 0, 'right'),
+    'BDenseNet28': (6, -4, 'left'),
 }
 
 
@@ -61,38 +67,26 @@ def published_points():
 
 def plot_accuracy():
     """Plot the published accuracy over the published operations, on a logarithmic axis; points outside it are listed below it."""
-    drawing = Drawing(720, 690, 'Top-1 accuracy on ImageNet over operations, as printed in the MeliusNet paper')
-    left, top, width, height = 50, 84, 640, 520
-    low, high, first, last = 50, 72, math.log(1), math.log(9)
-
-    def place(ops, accuracy):
-        return left + width * (math.log(ops) - first) / (last - first), top + height * (high - accuracy) / (high - low)
-
-    for number, (group, color) in enumerate(GROUPS.items()):
-        x, y = 30 + 235 * (number % 3), 24 + 20 * (number // 3)
-        drawing.dot(x, y - 4, color)
-        drawing.text(x + 9, y, group, 12)
-    for accuracy in range(low, high + 1, 2):
-        y = place(1, accuracy)[1]
-        drawing.line(left, y, left + width, y, RULE, 0.8)
-        drawing.text(left - 8, y + 4, str(accuracy), 12, 'end', SOFT)
-    for ops in range(1, 10):
-        x = place(ops, low)[0]
-        drawing.line(x, top, x, top + height, RULE, 0.8)
-        drawing.text(x, top + height + 18, str(ops), 12, 'middle', SOFT)
-    drawing.text(left + width / 2, top + height + 38, 'operations, 10\u2078 (BOPs / 64 + FLOPs)', 13, 'middle')
-    drawing.text(20, top - 14, 'top-1 accuracy on ImageNet, %', 13)
-    outside = []
+    figure = Figure(figsize=(7.5, 7.2), layout='constrained')
+    axes, outside = figure.subplots(), []
+    for group, color in GROUPS.items():
+        axes.scatter([], [], color=color, label=group)
     for name, group, ops, accuracy in published_points():
-        x, y = place(ops, accuracy)
-        if ops > math.exp(last) or accuracy < low:
+        if ops > 9 or accuracy < 50:
             outside.append(f'{name} ({ops:g}, {accuracy:g} %)')
             continue
-        drawing.dot(x, y, GROUPS[group])
-        dx, dy, anchor = PLACES.get(name, (8, 4, 'start'))
-        drawing.text(x + dx, y + dy, name, 11, anchor, INK, 'bold' if group == 'MeliusNet' else 'normal')
-    drawing.text(left + width / 2, top + height + 64, 'outside: ' + ', '.join(outside), 11.5, 'middle', SOFT)
-    return drawing
+        axes.scatter(ops, accuracy, color=GROUPS[group], alpha=0.9)
+        dx, dy, anchor = PLACES.get(name, (6, -3, 'left'))
+        weight = 'bold' if group == 'MeliusNet' else 'normal'
+        axes.annotate(name, (ops, accuracy), (dx, dy), textcoords='offset points', ha=anchor, fontsize=8, weight=weight)
+    axes.set(xscale='log', xlim=(1, 9), ylim=(50, 72), xticks=range(1, 10), yticks=range(50, 73, 2), ylabel='top-1 accuracy on ImageNet, %')
+    axes.set_xlabel('operations, 10\u2078 (BOPs / 64 + FLOPs)\n\n' + textwrap.fill('outside: ' + ', '.join(outside), 100))
+    axes.xaxis.set_major_formatter('{x:g}')
+    axes.minorticks_off()
+    axes.set_axisbelow(True)
+    axes.grid(alpha=0.5)
+    figure.legend(loc='outside upper center', ncols=3, frameon=False)
+    return figure
 
 
 def measured_rows():
@@ -126,17 +120,28 @@ PROCESSOR = 'Intel Xeon (Emerald Rapids), AVX-512; one thread unless named, one 
 def plot_latency():
     """Plot measured run times as bars on a logarithmic axis."""
     measured = measured_rows()
-    drawing = Drawing(720, 64 + 30 * len(BARS) + 22, 'Run time of one image in milliseconds')
-    drawing.text(20, 26, 'Run time of one image, ms (logarithmic axis)', 14, weight='bold')
-    drawing.text(20, 45, PROCESSOR, 12, color=SOFT)
-    left, width, lowest, highest = 290, 370, math.log(1), math.log(200)
-    for number, (label, row, which, place, color) in enumerate(BARS):
-        time = [time for name, index, time in measured if name == row and index == place][which]
-        y = 62 + 30 * number
-        drawing.text(left - 10, y + 15, label, 12, 'end')
-        drawing.box(left, y, width * (math.log(time) - lowest) / (highest - lowest), 21, color, color)
-        drawing.text(left + width * (math.log(time) - lowest) / (highest - lowest) + 6, y + 15, f'{time:.3g}', 12)
-    return drawing
+    times = [[time for name, index, time in measured if (name, index) == (row, place)][which] for _, row, which, place, _ in BARS]
+    figure = Figure(figsize=(7.5, 4.2), layout='constrained')
+    axes = figure.subplots()
+    bars = axes.barh([label for label, *_ in BARS], times, color=[color for *_, color in BARS])
+    axes.bar_label(bars, [f'{time:.3g}' for time in times], padding=4)
+    axes.set(xscale='log', xlim=(1, 200), xticks=[])
+    axes.minorticks_off()
+    figure.suptitle(f'Run time of one image, ms (logarithmic axis)\n{PROCESSOR}', fontsize='medium')
+    axes.invert_yaxis()
+    axes.spines[['top', 'right', 'bottom']].set_visible(False)
+    return figure
 
 
 PLOTS = {'accuracy.svg': plot_accuracy, 'latency.svg': plot_latency}
+
+
+def draw(name, file):
+    """Write a plot, the same on every machine, to a path or an open file."""
+    with matplotlib.rc_context(STYLE):
+        PLOTS[name]().savefig(file, format='svg', metadata={'Date': None, 'Creator': None})
+
+
+if __name__ == '__main__':
+    for name in PLOTS:
+        draw(name, FOLDER / name)

@@ -12,15 +12,15 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 
-import mxnet as mx
 import numpy as np
 import PIL.Image
+from commands import install_tools, output_of, run_main
 from debian_packages import unpack
 from native_build import INSTRUCTION_SETS
-from other_machine import ROOT, Machine, check_kernels, check_networks, install_tools, output_of
+from other_machine import ROOT, Machine, check_kernels, check_networks
+from support.classifiers import write_classifier
 from support.static_library import weak_symbols
 
 import bmx_melius as bmx
@@ -105,7 +105,7 @@ def check_choice(program, *arguments):
 def check_classifier(program, folder, root):
     """Compare inputs and classes that bmx-classify finds with those of a session. Raises `UserError` if they differ."""
     images = make_images(folder)
-    prefix = make_classifier(folder)
+    prefix = write_classifier(folder / 'classifier', SPEC, NAMES)
     command = [*ARM.launcher, '-L', root, program]
     session = bmx.Session(prefix)
     found = json.loads(output_of([*command, '--json', '--top', len(NAMES), prefix, *images]))['predictions']
@@ -140,23 +140,5 @@ def make_images(folder):
     return images
 
 
-def make_classifier(folder):
-    """Write a small packed classifier with a description; return its prefix."""
-    mx.random.seed(0)
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.Conv2D(32, 3), mx.gluon.nn.BatchNorm(), bmx.BinaryConv2D(64, kernel_size=3, padding=1), mx.gluon.nn.BatchNorm())
-    net.add(mx.gluon.nn.GlobalAvgPool2D(), mx.gluon.nn.Dense(len(NAMES)))
-    net.initialize(mx.init.Normal(0.5))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    net.export(str(folder / 'classifier'))
-    files = (folder / 'classifier-symbol.json', folder / 'classifier-0000.params', folder / 'packed-classifier')
-    bmx.convert(*files, (1, *SPEC.shape), input_spec=SPEC, class_names=NAMES)
-    return folder / 'packed-classifier'
-
-
 if __name__ == '__main__':
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f'error: {error}')
+    run_main(main)

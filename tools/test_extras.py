@@ -53,6 +53,8 @@ for label in 'ab':
         PIL.Image.fromarray(np.random.RandomState(number).randint(0, 255, (40, 40, 3), np.uint8)).save(folder / f'{number}.png')
 """
 
+TESTED = [TESTS / name for name in ('test_arithmetic.py', 'deployment/runtime/test_session.py', 'deployment/export/test_onnx.py')]
+
 # Extra -> commands that use what it installs; '' is the package without extras. `python -c` takes its program from the table below.
 USES = {
     '': ['bmx-melius info', 'bmx-melius summary meliusnet22', 'bmx-melius predict packed photos/a/0.png'],
@@ -63,7 +65,7 @@ USES = {
     'score': ['bmx-melius score packed photos --output scores', 'python -c PARQUET'],
     'ray': ['bmx-melius score packed photos --output scores --engine ray', 'python -c PARQUET'],
     'serve': ['python -c SERVE'],
-    'test': [f'python -m pytest -q -p no:cacheprovider {TESTS}/test_arithmetic.py {TESTS}/test_session.py {TESTS}/test_onnx.py'],
+    'test': [f'python -m pytest -q -p no:cacheprovider {" ".join(map(str, TESTED))}'],
     'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --json'],
     'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
     'lint': [f'ruff check {ROOT}', f'lint-imports --no-cache --config {ROOT}/pyproject.toml', 'clang-format --version'],

@@ -10,9 +10,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 
@@ -20,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import numpy as np  # noqa: E402
+from commands import install_tools, output_of, run_main  # noqa: E402
 from support.exported_c import bits_of_layers  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
@@ -29,11 +27,11 @@ from bmx_melius.deployment.runtime.packed_files import read_packed  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from bmx_melius.files.exported import Exported  # noqa: E402
 
-PACKAGES = {  # on Debian and Ubuntu: name -> a program of it
-    'gcc-arm-none-eabi': 'arm-none-eabi-gcc',
+TOOLS = {
+    'arm-none-eabi-gcc': 'gcc-arm-none-eabi',
     'qemu-system-arm': 'qemu-system-arm',
-    'gcc-riscv64-unknown-elf': 'riscv64-unknown-elf-gcc',
-    'qemu-system-misc': 'qemu-system-riscv32',
+    'riscv64-unknown-elf-gcc': 'gcc-riscv64-unknown-elf',
+    'qemu-system-riscv32': 'qemu-system-misc',
 }
 OPTIONS = {'block_numbers': [2, 2], 'transitions': [48], 'growth_rate': 32, 'init_features': 16}
 TRAINING = ['--model', 'meliusnet_flex', '--dataset', 'digits', '--seed', '1', '--batch-size', '32', '--model-options', json.dumps(OPTIONS)]
@@ -63,8 +61,8 @@ PROCESSORS = {
 
 def main():
     """Run all checks. Raises `UserError` at the first difference."""
+    install_tools(TOOLS)
     require_engine()
-    install_tools()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         packed, facts = export(folder)
@@ -78,18 +76,6 @@ def main():
         f'{len(images)} digits: the bits of all {facts["binary_layers"]} binary layers, {bits.shape[1]} words for each digit, and all '
         'logits are those of the engine'
     )
-
-
-def install_tools():
-    """Install the cross compilers and the emulators if they are missing. Raises `UserError` where that is not possible."""
-    missing = [package for package, program in PACKAGES.items() if not shutil.which(program)]
-    if not missing:
-        return
-    if os.geteuid() or not shutil.which('apt-get'):
-        programs = ', '.join(PACKAGES[package] for package in missing)
-        raise UserError(f'{programs} are needed (on Debian and Ubuntu: apt-get install {" ".join(missing)})')
-    for command in (['update'], ['install', '--yes', '--no-install-recommends', *missing]):
-        subprocess.run(['apt-get', '-qq', *command], stdout=subprocess.DEVNULL, check=True)
 
 
 def export(folder):
@@ -153,7 +139,7 @@ def build(folder, arguments):
 
 def run(folder, arguments):
     """Run the program in the emulator and return what it printed."""
-    return run_command(['make', '-s', '-f', MAKEFILE, 'run', f'OUT={folder}', *arguments], folder, errors=True)
+    return run_command(['make', '-s', '-f', MAKEFILE, 'run', f'OUT={folder}', *arguments], folder, messages=True)
 
 
 def check_results(folder, logits, bits):
@@ -211,27 +197,10 @@ def total(sections, *names):
     return sum(size for section, size in sections.items() for name in names if section == name or section.startswith(f'{name}.'))
 
 
-def run_command(command, folder=None, errors=False):
-    """Run a command and return its output, with standard error if `errors`. Raises `UserError` if it fails."""
-    command, error_output = list(map(str, command)), subprocess.STDOUT if errors else subprocess.PIPE
-    # Options of a `make` that runs this would change what another one prints.
-    environment = {name: value for name, value in os.environ.items() if name not in ('MAKEFLAGS', 'MFLAGS', 'MAKELEVEL')}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=error_output, text=True, cwd=folder or ROOT, env=environment, start_new_session=True
-    )
-    try:
-        output, messages = process.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired as error:
-        os.killpg(process.pid, signal.SIGKILL)  # also the emulator, which `make` has started
-        process.communicate()
-        raise UserError(f'{command[0]} has not ended within {SECONDS} seconds') from error
-    if process.returncode:
-        raise UserError(f'{" ".join(command)} failed (exit status {process.returncode}): {(output + (messages or "")).strip()}')
-    return output
+def run_command(command, folder=ROOT, messages=False):
+    """Run a command and return its output, with standard error if `messages`. Raises `UserError` if it fails or takes too long."""
+    return output_of(command, folder=folder, messages=messages, seconds=SECONDS)
 
 
 if __name__ == '__main__':
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f'error: {error}')
+    run_main(main)

@@ -11,12 +11,12 @@ import itertools
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 
+from commands import install_tools, output_of, run_main
 from make_wasm import COMPILER, PACKAGES, RELAXED_FLAG, make_page
-from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_networks, install_tools, output_of
+from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_networks
 from support.native_program import FLAGS, build_program
 from wasm_encoding import in_final_encoding
 
@@ -155,7 +155,4 @@ def check_page(folder, script):
 
 
 if __name__ == '__main__':
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f'error: {error}')
+    run_main(main)

@@ -14,13 +14,13 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
 
+from commands import install_tools, output_of, run_main
 from debian_packages import unpack
-from other_machine import ROOT, check_networks, install_tools, output_of
+from other_machine import ROOT, check_networks
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
@@ -67,8 +67,12 @@ print(' '.join('%.9g' % number for number in net(x).asnumpy().ravel()))
 """
 
 
-def main(dist: pathlib.Path):
-    """Run the wheel in a folder. Raises `UserError` if something differs from this machine."""
+def main(argument):
+    """Install the tools, and unless that is all, run the wheel in a folder. Raises `UserError` if it differs from this machine."""
+    install_tools(TOOLS)
+    if argument == '--install-tools':
+        return
+    dist = pathlib.Path(argument)
     wheels = list(dist.glob('*manylinux*_aarch64.whl'))
     if len(wheels) != 1:
         raise UserError(f'there must be one wheel for aarch64 in {dist}, not {len(wheels)}: make wheel-arm')
@@ -138,7 +142,7 @@ def run_session(python, site, params, image):
     program = site / 'run_session.py'  # Python imports from the folder of its program first
     program.write_text(RUN)
     for instruction_set in INSTRUCTION_SETS:
-        environment = {**os.environ, 'PYTHONPATH': str(FOLDER / 'site'), 'BMX_MELIUS_WITHOUT_MXNET': '1', 'BMX_MELIUS_ISA': instruction_set}
+        environment = {**os.environ, 'PYTHONPATH': str(FOLDER / 'site'), 'BMX_MELIUS_ISA': instruction_set}
         found = json.loads(output_of([*python, program, prefix, image], environment))
         if (found['isa'], found['fingerprint']) != (instruction_set, expected):
             raise UserError(f'the wheel for aarch64 gives {found["isa"]}, {found["fingerprint"]}; expected {instruction_set}, {expected}')
@@ -149,9 +153,4 @@ def run_session(python, site, params, image):
 
 
 if __name__ == '__main__':
-    try:
-        install_tools(TOOLS)
-        if sys.argv[1:] != ['--install-tools']:
-            main(pathlib.Path(sys.argv[1]))
-    except (UserError, subprocess.SubprocessError) as error:
-        sys.exit(f'error: {error}')
+    run_main(main, sys.argv[1])

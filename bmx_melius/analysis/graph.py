@@ -15,7 +15,7 @@ from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 
-from ..errors import UserError, last_line
+from ..errors import UserError, last_line, name_some
 from ..files.io import read_text
 from ..files.symbol_json import SymbolJson, require_different_names
 from ..nn.marks import ROLE, read_marks
@@ -121,7 +121,7 @@ class Graph:
         for name in shapes:
             if name not in arguments:
                 raise UserError(
-                    f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {_some(arguments)}'
+                    f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {name_some(arguments)}'
                 )
         internals = symbol.get_internals()
         described = SymbolJson.of(internals)
@@ -271,10 +271,6 @@ def _require_known_shapes(graph, shapes):
                 f'the shapes at node {node.name} ({node.operator}) do not follow from the input shape {_spell(shapes)}'
                 + (f': unknown there: {unknown}' if unknown else '')
             )
-
-
-def _some(names):
-    return ', '.join(names[:3]) + (', ...' if len(names) > 3 else '') or 'none'
 
 
 def _is_known(shape):

@@ -5,6 +5,7 @@ import math
 from typing import Any, Dict, List, Tuple, Union
 
 from ..arithmetic import ceil_div
+from ..errors import name_some
 from ..reporting import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers, reads_unknown_values
 from .graph import Graph, InputShape, Network
@@ -167,11 +168,10 @@ class Summary:
         """Return a line about `unknown_signs`, or none."""
         if not self.unknown_signs:
             return []
-        more = len(self.unknown_signs) - 3
-        shown = ', '.join(self.unknown_signs[:3]) + (f' and {more} more' if more > 0 else '')
         return [
-            f'warning: binary weights, but inputs that are not known to be signs, counted as FLOPs: {shown}. If they are signs, use '
-            'QActivation, or register the function with bmx.register_quantizer (docs/networks.md, "Other signs")'
+            'warning: binary weights, but inputs that are not known to be signs, counted as FLOPs: '
+            f'{name_some(self.unknown_signs)}. If they are signs, use QActivation, or register the function with '
+            'bmx.register_quantizer (docs/networks.md, "Your own quantizers")'
         ]
 
     def _totals(self):

@@ -40,6 +40,16 @@ def export(network, prefix, input_shape):
     network.export(prefix)
 
 
+def pack(network, prefix, input_shape, **options):
+    """`export` a network and convert it, with further `options` of `convert`; return the prefix of the packed files."""
+    from ..deployment.convert.conversion import convert
+
+    export(network, prefix, input_shape)
+    packed = f'{prefix}-packed'
+    convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, (1, *input_shape[1:]), verify=False, **options)
+    return packed
+
+
 def single_layer(channels, size):
     """Return a `Program` of one binary layer: random thresholds and a 3x3 convolution, padding -1, with equal channels in and out."""
     from ..deployment.program.operations import PADDING, REAL_KIND, Operation, Value

@@ -7,7 +7,6 @@ Modules that are not commands:
 
 ``options``            options that several commands share, and their values
 ``image_options``      options of predict and evaluate for preprocessing and class names
-``image_classifier``   base class of the networks that predict and evaluate run on images; packed networks without MXNet
-``classifier``         networks of MXNet
+``mxnet_networks``     classifiers of predict and evaluate that MXNet runs
 ``evaluation_report``  output of evaluate
 """

@@ -1,6 +1,5 @@
 """``bmx-melius bench``: run time of a packed network on this machine, per step, compared with other libraries."""
 
-import json
 import os
 import sys
 import tempfile
@@ -9,7 +8,7 @@ from ..arguments import positive_int
 from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..files.exported import Exported
-from .options import add_input_size, add_json_flag, add_network
+from .options import add_input_size, add_json_flag, add_network, print_json
 
 _EXAMPLES = """\
 examples:
@@ -18,7 +17,7 @@ examples:
   bmx-melius bench meliusnet22 --compare                    # compared with all installed libraries
   bmx-melius bench meliusnet22 --compare mxnet,onnxruntime --json
 
---compare runs each library in a separate process, in turns, on the same input, with random weights: nothing is downloaded.
+--compare runs each library in a separate process, alternately, on the same input, with random weights: nothing is downloaded.
 pip install bmx-melius[bench] installs the libraries.
 """
 _ALL = 'all'
@@ -73,8 +72,7 @@ def run(arguments, output):
             content['comparison'] = _compare(prefix, exported, input_shape, arguments, groups)
     content['figures'].update(figures.from_rows(content.get('comparison', {})))
     if arguments.json:
-        json.dump(content, output, indent=1)
-        print(file=output)
+        print_json(content, output)
         return
     parts = [
         f'{arguments.network}, input {" x ".join(map(str, input_shape))}',
@@ -117,17 +115,13 @@ def _packed(arguments, folder):
 
     from model_zoo import get_model
 
-    from ..bench.networks import export
-    from ..deployment.convert.conversion import convert
+    from ..bench.networks import pack
 
     network = get_model(arguments.network, norm_kwargs={'momentum': 0.0})
     input_shape = _input_shape(arguments, (3, 224, 224))
     prefix = os.path.join(folder, 'network')
     print(f'{arguments.network}: random weights, converted for this measurement', file=sys.stderr)
-    export(network, prefix, input_shape)
-    packed = prefix + '-packed'
-    convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, input_shape=(1, *input_shape[1:]), verify=False)
-    return packed, prefix, input_shape
+    return pack(network, prefix, input_shape), prefix, input_shape
 
 
 def _input_shape(arguments, image_shape):

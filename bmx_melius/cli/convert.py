@@ -1,12 +1,11 @@
 """``bmx-melius convert``: convert an exported network to a packed one."""
 
-import json
 import os
 
 from ..errors import UserError
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, shape_of_input
+from .options import add_input_shapes, add_json_flag, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -83,8 +82,7 @@ def run(arguments, output):
         symbol, params, target.prefix, input_shape, arguments.verify, arguments.half, spec, names, arguments.int8, arguments.int8_ranges
     )
     if arguments.json:
-        json.dump(report.to_json(), output, indent=1)
-        print(file=output)
+        print_json(report.to_json(), output)
     else:
         print(report, file=output)
 

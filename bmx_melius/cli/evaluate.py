@@ -1,6 +1,5 @@
 """``bmx-melius evaluate``: accuracy of a network on labelled images, and comparison with another network."""
 
-import json
 import os
 import sys
 
@@ -10,7 +9,7 @@ from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
 from . import image_options
 from .evaluation_report import EvaluationReport
-from .options import add_json_flag
+from .options import add_json_flag, print_json
 
 _EXAMPLES = """\
 examples:
@@ -47,8 +46,7 @@ def add_parser(commands):
     )
     add_val_fraction(
         parser,
-        'of each class of a folder with CLASS/*.jpg, evaluate only the part on which training with this --val-fraction validates '
-        '(default: all images)',
+        'for a folder with CLASS/*.jpg, evaluate only the validation images of a training with this --val-fraction (default: all images)',
     )
     parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')
     parser.add_argument(
@@ -107,8 +105,7 @@ def run(arguments, output):
     spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
     images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction)
     networks = _networks(arguments, exported, description, images, spec)
-    classes = networks[0].classes
-    names = image_options.class_names(arguments, description, classes)
+    classes, names = networks[0].classes, networks[0].class_names
     numbers = images.numbers_in(classes, names)
     batches = _with_progress(images.batches(spec, arguments.batch_size, arguments.num_workers), numbers, len(images))
     evaluations, differences = evaluate(networks, batches)
@@ -129,8 +126,7 @@ def run(arguments, output):
         figure = mistakes_plot.draw(lambda number: spec.crop(images.dataset[number][0]).asnumpy(), mistakes, title)
         save(figure, arguments.mistakes)
     if arguments.json:
-        json.dump({'input': spec.to_json(), **report.to_json(arguments.per_class)}, output, indent=1)
-        print(file=output)
+        print_json({'input': spec.to_json(), **report.to_json(arguments.per_class)}, output)
     else:
         print(report.text(arguments.per_class), file=output)
 
@@ -173,9 +169,15 @@ def _dataset(arguments):
 
 def _networks(arguments, exported, description, images, spec):
     """Return the classifier to evaluate and, with --compare, the one to compare it with."""
-    from .classifier import Classifier
+    from ..analysis.graph import Graph
+    from .mxnet_networks import block_classifier, exported_classifier
 
-    networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, description, images, spec)]
+    described = (spec, *image_options.class_names(arguments, description))
+    if exported:
+        networks = [exported_classifier(exported, 0, *described)]
+    else:
+        network = _of_zoo(arguments, description, images)
+        networks = [block_classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)), *described)]
     if arguments.compare:
         other = Exported(arguments.compare)
         others = other.description()
@@ -185,7 +187,7 @@ def _networks(arguments, exported, description, images, spec):
         ):
             if mine is not None and its is not None and mine != its:
                 raise UserError(f'{others.source} has another {kind} than {description.source}: the networks cannot be compared')
-        networks.append(Classifier.load(other, 0, spec))
+        networks.append(exported_classifier(other, 0, spec))
         for trait in ('classes', 'gives_probabilities'):
             mine, its = (getattr(network, trait) for network in networks)
             if mine != its:
@@ -193,17 +195,15 @@ def _networks(arguments, exported, description, images, spec):
     return networks
 
 
-def _of_zoo(arguments, description, images, spec):
+def _of_zoo(arguments, description, images):
     """Build a network of the zoo, from the options, else the description, else the defaults of the data, and load its weights."""
     import mxnet as mx
 
     from model_zoo import get_model, takes_option
 
-    from ..analysis.graph import Graph
     from ..data.datasets import DATASETS
     from ..errors import last_line
     from ..files.parameters import read_parameters
-    from .classifier import Classifier
 
     usual = {'classes': images.classes}
     if takes_option(arguments.network, 'initial_layers'):
@@ -227,7 +227,7 @@ def _of_zoo(arguments, description, images, spec):
             file=sys.stderr,
         )
     network.hybridize(static_alloc=True, static_shape=True)
-    return Classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)))
+    return network
 
 
 def _with_progress(batches, numbers, total):

@@ -1,7 +1,6 @@
 """``bmx-melius export-c``: write a packed or exported network as C for microcontrollers."""
 
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -10,7 +9,8 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..files.exported import Exported
 from ..files.io import check_folder, replacing, require_writable
-from .options import add_input_shapes, add_json_flag, packed_prefix
+from ..reporting import table
+from .options import add_input_shapes, add_json_flag, packed_prefix, print_json
 
 _EXAMPLES = """\
 examples:
@@ -18,9 +18,9 @@ examples:
   bmx-melius export-c out/packed firmware --name digits --max-ram 65536 --max-flash 262144
 
 The files are NAME.c, NAME.h and NAME_weights.h. The code needs no library functions, no memory allocation and no operating system; its
-results have the bits of the engine's. Memory is planned now and printed: RAM is one static array and the stack, without the inputs and
-outputs, which the caller provides; flash is the constants and an estimate of the code. docs/microcontrollers.md describes how to call it
-and lists the supported operations.
+results are bitwise identical to the engine's. Memory is planned now and printed: RAM is one static array and the stack, without the
+inputs and outputs, which the caller provides; flash is the constants and an estimate of the code. docs/microcontrollers.md describes how
+to call it and lists the supported operations.
 """
 
 
@@ -33,7 +33,7 @@ def add_parser(commands):
         description='Write a packed or exported network as C99 for microcontrollers: source, header and weights.',
     )
     parser.add_argument('prefix', metavar='PACKED', help='prefix of the files of a packed network (or of one that is not yet packed)')
-    parser.add_argument('folder', metavar='DIR', help='folder for the files; it is made if it does not exist')
+    parser.add_argument('folder', metavar='DIR', help='folder for the files; it is created if it does not exist')
     add_input_shapes(
         parser,
         'shape of the input, with a batch of 1; for several inputs, repeat the option with the name of each (default: that at conversion)',
@@ -64,10 +64,10 @@ def run(arguments, output):
         program, _, input_names, output_order, borders = read_packed(packed)
     sizes = _sizes(arguments.input_shape, program, input_names, borders)
     network = to_c(program, output_order, name, sizes, source.description().input_spec())
-    for memory, needed, most in (('RAM', network.ram, arguments.max_ram), ('flash', network.flash, arguments.max_flash)):
-        if most is not None and needed > most:
+    for memory, needed, limit in (('RAM', network.ram, arguments.max_ram), ('flash', network.flash, arguments.max_flash)):
+        if limit is not None and needed > limit:
             raise UserError(
-                f'{source.prefix} needs {needed:,} bytes of {memory}, {needed - most:,} more than --max-{memory.lower()} {most}'
+                f'{source.prefix} needs {needed:,} bytes of {memory}, {needed - limit:,} more than --max-{memory.lower()} {limit}'
             )
     os.makedirs(arguments.folder, exist_ok=True)
     paths = [os.path.join(arguments.folder, file) for file in network.files]
@@ -78,8 +78,7 @@ def run(arguments, output):
             with open(stack.enter_context(replacing(path)), 'w', encoding='ascii') as file:
                 file.write(text)
     if arguments.json:
-        json.dump(_facts(network, paths), output, indent=1)
-        print(file=output)
+        print_json(_facts(network, paths), output)
     else:
         print(_text(network, paths), file=output)
 
@@ -121,14 +120,10 @@ def _facts(network, paths):
 
 
 def _text(network, paths):
-    lines = [', '.join(paths), '', f'{"value":>5}  {"operation":<15}  {"result":<24}  weights']
-    lines += [f'{one.number:>5}  {one.name:<15}  {one.result:<24}  {one.weights:>7,}' for one in network.layers if one.weights]
-    return '\n'.join(
-        [
-            *lines,
-            '',
-            f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack; '
-            f'without {network.arguments:,} of inputs and outputs, which the caller provides',
-            f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code',
-        ]
+    rows = [(one.number, one.name, one.result, one.weights) for one in network.layers if one.weights]
+    return (
+        f'{", ".join(paths)}\n\n{table(("value", "operation", "result", "weights"), rows, align="><<>")}\n\n'
+        f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack; '
+        f'without {network.arguments:,} of inputs and outputs, which the caller provides\n'
+        f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code'
     )

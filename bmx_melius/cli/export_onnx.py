@@ -8,7 +8,7 @@ import numpy as np
 
 from ..files.exported import Exported
 from ..files.io import replacing, require_writable
-from .options import add_input_shapes, add_json_flag, packed_prefix
+from .options import add_input_shapes, add_json_flag, packed_prefix, print_json
 
 _EXAMPLES = """\
 examples:
@@ -70,8 +70,7 @@ def run(arguments, output):
         'largest_deviation': deviation,
     }
     if arguments.json:
-        json.dump(facts, output, indent=1)
-        print(file=output)
+        print_json(facts, output)
         return
     print(
         f'{facts["file"]}: {facts["bytes"]:,} bytes, opset {facts["opset"]}; {source.parameter_file(0)} has {facts["bytes_before"]:,}',

@@ -5,7 +5,6 @@ import sys
 
 from ..arguments import numbers, positive_int
 from ..files.io import read_text
-from ..vision.class_scores import require_names
 from ..vision.preprocessing import InputSpec
 
 
@@ -62,31 +61,18 @@ def described_spec(arguments, description):
     return dataclasses.replace(written or InputSpec(), **options) if options or written else None
 
 
-def class_names(arguments, description, classes):
-    """Return the names of the classes, a list of str, or None if there are none.
+def class_names(arguments, description):
+    """Return the names of the classes, a list of str or None, and what contains them, for errors.
 
     Parameters
     ----------
     arguments : argparse.Namespace
     description : Description or None
         None if the network has no description.
-    classes : int
-        Number of classes of the network.
-
-    Raises
-    ------
-    UserError
-        If the number of names is not `classes`.
     """
     if arguments.classes_file:
-        source, names = arguments.classes_file, listed_names(arguments.classes_file)
-    elif description is None:
-        return None
-    else:
-        source = description.source
-        names = description.class_names()
-    require_names(names, classes, source)
-    return names
+        return listed_names(arguments.classes_file), arguments.classes_file
+    return (description.class_names(), description.source) if description else (None, '')
 
 
 def listed_names(path):

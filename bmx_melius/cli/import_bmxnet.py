@@ -1,14 +1,13 @@
 """``bmx-melius import-bmxnet``: convert checkpoints and packed networks of BMXNet-v2 to files for stock MXNet."""
 
 import collections
-import json
 import os
 import tempfile
 
 from ..arguments import json_object, positive_int, shape
 from ..errors import UserError
 from ..files.exported import Exported
-from .options import add_json_flag, shape_of_input
+from .options import add_json_flag, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -41,7 +40,7 @@ def add_parser(commands):
         '--model-options',
         type=json_object,
         metavar='JSON',
-        help='further arguments of get_model for that network, which a file does not tell',
+        help='further arguments of get_model for that network, which the file does not contain',
     )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of that network (default: inferred from the checkpoint)')
     parser.add_argument(
@@ -86,8 +85,7 @@ def run(arguments, output):
     if arguments.json:
         if packed:
             report['packed'] = report['packed'].to_json()
-        json.dump(report, output, indent=1)
-        print(file=output)
+        print_json(report, output)
         return
     print(_text(arguments.file, report, arguments.verbose), file=output)
 

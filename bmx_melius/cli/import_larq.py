@@ -1,9 +1,7 @@
 """``bmx-melius import-larq``: convert weights of a network trained with Larq to files for stock MXNet."""
 
-import json
-
 from ..files.exported import Exported
-from .options import add_json_flag
+from .options import add_json_flag, print_json
 
 _EXAMPLES = """\
 examples:
@@ -45,7 +43,6 @@ def run(arguments, output):
     counts = export_imported(net, target, model, larq.INPUT)
     written = [target.symbol_file, target.parameter_file(0), target.description_file]
     if arguments.json:
-        json.dump({'model': model, 'counts': counts, 'matched': matched, 'written': written}, output, indent=1)
-        print(file=output)
+        print_json({'model': model, 'counts': counts, 'matched': matched, 'written': written}, output)
     else:
         print(f'{arguments.model} of {model["classes"]} classes, {counts["ops"]:,.0f} OPs: wrote {", ".join(written)}', file=output)

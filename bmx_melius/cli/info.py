@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import importlib.util
-import json
 import os
 import platform
 
@@ -12,7 +11,7 @@ from ..deployment.runtime import engine
 from ..deployment.runtime.self_test import run_self_test, zoo_layers
 from ..process import processor, usable_cores
 from ..reporting import table
-from .options import add_json_flag
+from .options import add_json_flag, print_json
 
 _EXAMPLES = """\
 examples:
@@ -58,8 +57,7 @@ def run(arguments, output):
     results = run_self_test(zoo_layers()) if arguments.self_test else []
     if arguments.json:
         tested = {'self_test': [{**dataclasses.asdict(result), 'passed': result.passed} for result in results]} if results else {}
-        json.dump({**facts, **tested}, output, indent=1)
-        print(file=output)
+        print_json({**facts, **tested}, output)
     else:
         print(_text(facts), *([_self_test_text(results)] if results else []), sep='\n\n', file=output)
     return 0 if all(result.passed for result in results) else 1

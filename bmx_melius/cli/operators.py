@@ -1,8 +1,6 @@
 """``bmx-melius operators``: what conversion does with the operators of MXNet."""
 
-import json
-
-from .options import add_json_flag
+from .options import add_json_flag, print_json
 
 _EXAMPLES = """\
 examples:
@@ -28,7 +26,6 @@ def run(arguments, output):
     from ..deployment.convert.rules.listing import rows, to_markdown
 
     if arguments.json:
-        json.dump([{'operators': names, 'status': status, 'text': text} for names, status, text in rows()], output, indent=1)
-        print(file=output)
+        print_json([{'operators': names, 'status': status, 'text': text} for names, status, text in rows()], output)
     else:
         print(to_markdown(), file=output)

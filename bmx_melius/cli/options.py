@@ -1,5 +1,6 @@
 """Options that several commands share, and functions that evaluate them."""
 
+import json
 import os
 import signal
 
@@ -11,6 +12,11 @@ from ..files.symbol_json import SymbolJson
 def add_json_flag(parser):
     """Add ``--json``, which prints the result in a form that programs can read."""
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
+
+
+def print_json(content, output):
+    """Print the result of ``--json`` to the stream `output`."""
+    print(json.dumps(content, indent=1), file=output)
 
 
 def exit_at_sigterm():

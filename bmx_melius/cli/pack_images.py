@@ -1,12 +1,11 @@
 """``bmx-melius pack-images``: pack folders of images to record files."""
 
 import argparse
-import json
 import os
 
 from ..arguments import add_val_fraction, positive_int
 from ..errors import UserError
-from .options import add_json_flag, exit_at_sigterm
+from .options import add_json_flag, exit_at_sigterm, print_json
 
 _EXAMPLES = """\
 examples:
@@ -80,8 +79,7 @@ def run(arguments, output):
     pack(images, target, arguments.resize, arguments.quality, arguments.threads)
     sizes = {part: os.path.getsize(os.path.join(target, f'{part}.rec')) for part in images.images}
     if arguments.json:
-        json.dump({'folder': target, **images.counts(), 'bytes': sizes}, output, indent=1)
-        print(file=output)
+        print_json({'folder': target, **images.counts(), 'bytes': sizes}, output)
         return
     if difference and images.looks_like_imagenet():
         print(f'note: {difference}', file=output)

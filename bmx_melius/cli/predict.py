@@ -1,7 +1,6 @@
 """``bmx-melius predict``: classify images with an exported network."""
 
 import csv
-import functools
 import json
 import os
 import sys
@@ -10,7 +9,6 @@ from ..arguments import positive_int
 from ..errors import UserError, describe_os_error, printable
 from ..files.exported import Exported
 from ..files.io import replacing, require_writable
-from ..vision.class_scores import most_probable
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES
 from . import image_options
 from .options import add_json_flag
@@ -71,21 +69,18 @@ def run(arguments, output):
     load = _loader(exported, arguments.epoch)
     description = exported.description()
     spec = image_options.input_spec(arguments, description, InputSpec(), 'ImageNet')
-    classifier = load(spec)
-    names = image_options.class_names(arguments, description, classifier.classes)
+    classifier = load(spec, *image_options.class_names(arguments, description))
     images, predictions, unreadable = _list_images(arguments.images), [], []
     for image in images:
         try:
-            pixels = classifier.read(image, spec)
+            pixels = spec.array(image)
         except UserError as error:
             unreadable.append(str(error))
             continue
         except OSError as error:
             unreadable.append(describe_os_error(error))
             continue
-        (probabilities,) = classifier.probabilities(classifier(pixels, [image]))
-        best = most_probable(probabilities, arguments.top)
-        top = [{'class': index, 'name': names[index] if names else None, 'probability': float(probabilities[index])} for index in best]
+        (top,) = classifier.most_probable(classifier(pixels, [image]), arguments.top)
         predictions.append({'image': image, 'top': top})
         if not (arguments.json or arguments.csv):
             lines = [f'{row["probability"]:8.2%}  {_label(row)}' for row in top]
@@ -103,16 +98,18 @@ def run(arguments, output):
 
 
 def _loader(exported, epoch):
-    """Return the function that makes an `ImageClassifier` for an `InputSpec`. Raises `ModuleNotFoundError` if it needs a missing MXNet."""
+    """Return the function that makes a `Classifier` of an `InputSpec`, class names and their source.
+
+    Raises `ModuleNotFoundError` if it needs a missing MXNet.
+    """
     from ..deployment.runtime.packed_files import runs_without_mxnet
+    from ..deployment.runtime.session import Session, classifier_of
 
     if epoch == 0 and runs_without_mxnet(exported):
-        from .image_classifier import PackedClassifier
+        return lambda *described: classifier_of(Session(exported), exported.prefix, *described)
+    from .mxnet_networks import exported_classifier
 
-        return functools.partial(PackedClassifier, exported)
-    from .classifier import Classifier
-
-    return functools.partial(Classifier.load, exported, epoch)
+    return lambda *described: exported_classifier(exported, epoch, *described)
 
 
 def _label(row):

@@ -53,7 +53,7 @@ def add_parser(commands):
         '--engine',
         choices=_ENGINES,
         default='local',
-        help='what computes: processes of this machine, or workers of Dask or Ray (default: %(default)s)',
+        help='where the parts are computed: processes of this machine, or workers of Dask or Ray (default: %(default)s)',
     )
     parser.add_argument(
         '--workers', type=positive_int, metavar='N', help='worker processes on this machine, one thread each (default: one for each core)'
@@ -104,10 +104,9 @@ def _compute(arguments, scoring, parts):
 
 
 def _open_job(arguments):
-    from ..deployment.runtime.session import Session
+    from ..deployment.runtime.session import Session, classifier_of
     from ..scoring.images import list_images
     from ..scoring.job import Job
-    from ..vision.class_scores import number_of_classes
 
     exported = Exported(arguments.prefix)
     session = Session(exported)
@@ -117,15 +116,15 @@ def _open_job(arguments):
         raise UserError(
             f'{exported.prefix} has no description of the preprocessing of images: give --input-size, --resize, --mean and --std'
         )
-    classes = number_of_classes(session.output_shapes((1, *spec.shape)), exported.prefix)
+    classifier = classifier_of(session, exported.prefix, spec, *image_options.class_names(arguments, description))
     return Job(
         list_images(arguments.sources),
         arguments.part_size,
         arguments.output,
         prefix=arguments.prefix,
         spec=spec,
-        class_names=image_options.class_names(arguments, description, classes),
-        top=min(arguments.top, classes),
+        class_names=classifier.class_names,
+        top=min(arguments.top, classifier.classes),
         logits=arguments.logits,
         batch_size=arguments.batch_size,
     )

@@ -150,22 +150,22 @@ def _port(text):
 
 
 def _not_negative(text):
-    return _number(text, least=0)
+    return _number(text, low=0)
 
 
 def _positive(text):
-    return _number(text, least=1e-3)
+    return _number(text, low=1e-3)
 
 
 def _megapixels(text):
-    return _number(text, least=1e-3, most=MAX_MEGAPIXELS)
+    return _number(text, low=1e-3, high=MAX_MEGAPIXELS)
 
 
-def _number(text, least, most=1e6):
+def _number(text, low, high=1e6):
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not least <= number <= most:
-        raise argparse.ArgumentTypeError(f'expected a number from {least:g} to {most:g}, not {text!r}')
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f'expected a number from {low:g} to {high:g}, not {text!r}')
     return number

@@ -1,7 +1,6 @@
 """``bmx-melius summary``: operations, parameters and size of a network."""
 
 import dataclasses
-import json
 import os
 import sys
 
@@ -9,7 +8,7 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
-from .options import add_input_size, add_json_flag, add_network
+from .options import add_input_size, add_json_flag, add_network, print_json
 
 _EXAMPLES = """\
 examples:
@@ -20,8 +19,8 @@ examples:
   bmx-melius summary meliusnet22 --plot meliusnet22.pdf                 # draw the network
 
 A multiply-accumulate of a convolution is one operation: a BOP if both operands are binary, a FLOP otherwise; OPs = BOPs / 64 + FLOPs.
-A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes. Of a packed network, the operations and parameters of its
-program count: normalizations are folded into comparisons and convolutions, so that it has fewer float parameters than the original.
+A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes. For a packed network, those of its program are counted:
+normalizations are folded into comparisons and convolutions, so that it has fewer float parameters than the original.
 """
 
 
@@ -74,8 +73,7 @@ def run(arguments, output):
     if arguments.json:
         by_kind = {**counted.counts, 'kinds': [dataclasses.asdict(row) for row in counted.by_kind()]}
         content = by_kind if arguments.by == 'kind' else counted.to_json()
-        json.dump({'network': arguments.network, 'input_shape': input_shape, **content}, output, indent=1)
-        print(file=output)
+        print_json({'network': arguments.network, 'input_shape': input_shape, **content}, output)
     else:
         print(f'{title}\n\n{counted.table_by_kind() if arguments.by == "kind" else counted}', file=output)
 

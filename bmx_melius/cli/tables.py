@@ -1,9 +1,8 @@
 """``bmx-melius tables``: tables 1 to 4 of the MeliusNet paper compared with the counts of this project."""
 
 import functools
-import json
 
-from .options import add_json_flag
+from .options import add_json_flag, print_json
 from .tables_markdown import to_markdown
 
 _EXAMPLES = """\
@@ -41,8 +40,7 @@ def run(arguments, output):
     for row in _rows(content):
         row['counted'] = {size: count_once(**network) for size, network in _by_size(row['get_model']).items()}
     if arguments.json:
-        json.dump(_to_json(content), output, indent=1)
-        print(file=output)
+        print_json(_to_json(content), output)
     else:
         print(to_markdown(content), file=output)
 

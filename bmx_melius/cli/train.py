@@ -19,11 +19,6 @@ def prepare():
     """Import the training program, which sets the environment variables that MXNet reads before it imports MXNet."""
     import train_imagenet  # noqa: F401
 
-    from .. import optimizers  # noqa: F401  registers radam
-    from ..deployment.runtime import mxnet_operator
-
-    mxnet_operator.register()
-
 
 def run(arguments, output):
     """Run the training program, with its messages on `output`; return its exit status."""

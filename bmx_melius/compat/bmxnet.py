@@ -27,7 +27,7 @@ from mxnet.gluon import HybridBlock
 
 from ..errors import UserError
 from ..nn import layers
-from ..nn.binarization import Binarization, QuantizedConvolution
+from ..nn.binarization import APPROXIMATIONS, Binarization, QuantizedConvolution, check_approximation
 from ..nn.channels import CHANNELS, mean, repeated
 from ..nn.quantizers import (
     FINITE,
@@ -132,9 +132,6 @@ def BinaryInferenceFullyConnected(data: mx.nd.NDArray, weight: mx.nd.NDArray, nu
 # --- configuration --------------------------------------------------------------------------------------------------------------------
 
 
-_APPROXIMATIONS = ('', 'binet', 'xnor')
-
-
 @dataclasses.dataclass(frozen=True)
 class BinaryLayerConfig:
     """Values of arguments that layers are not given; those of BMXNet-v2 unless `set_binary_layer_config` surrounds their creation.
@@ -159,8 +156,7 @@ class BinaryLayerConfig:
     approximation: str = ''
 
     def __post_init__(self):
-        if self.approximation not in _APPROXIMATIONS:
-            raise UserError(f'unknown approximation {self.approximation!r}; known: {", ".join(map(repr, _APPROXIMATIONS))}')
+        check_approximation(self.approximation)
 
     def set_values(self, **values: Any) -> None:
         """Raise `UserError`: nothing is global here."""
@@ -447,7 +443,7 @@ class ScaledBinaryConv(BinaryConvolution):
         return y * repeated(F, scale, y, CHANNELS, gradient=False)
 
 
-_ACTIVATED = dict(zip(_APPROXIMATIONS, (BinaryConvolution, ScaledWeightsBinaryConv, ScaledBinaryConv)))
+_ACTIVATED = dict(zip(APPROXIMATIONS, (BinaryConvolution, ScaledWeightsBinaryConv, ScaledBinaryConv)))
 
 
 def activated_conv(*arguments: Any, **keywords: Any) -> HybridBlock:

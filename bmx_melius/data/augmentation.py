@@ -109,11 +109,8 @@ class Augmentation:
         image = self._random_part(image, spec, random) if self.area else self._random_square(image, spec, random)
         if self.mirror and random.random() < 0.5:
             image = image[:, ::-1]
-        jitter = [
-            (factor, center)
-            for factor, center in ((self.brightness, _black), (self.contrast, _mean_luminance), (self.saturation, _luminance))
-            if factor
-        ]
+        centers = (lambda _: np.float32(0)), (lambda image: _luminance(image).mean()), _luminance
+        jitter = [pair for pair in zip((self.brightness, self.contrast, self.saturation), centers) if pair[0]]
         for index in random.permutation(len(jitter)):
             amount, center = jitter[index]
             reference = center(image)
@@ -163,13 +160,5 @@ def _to_pixels(values):
     return np.clip(values, 0, 255).astype(np.uint8)
 
 
-def _black(_):
-    return np.float32(0)
-
-
 def _luminance(image):
     return (image @ LUMINANCE)[..., None] if image.shape[2] == 3 else image.astype(np.float32)
-
-
-def _mean_luminance(image):
-    return _luminance(image).mean()

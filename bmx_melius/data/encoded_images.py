@@ -11,7 +11,6 @@ from ..vision.pixels import decode, format_of
 
 START = 12  # bytes that identify the format
 TAIL = 64  # bytes: some encoders append a few after the end marker
-NAMED = 5  # maximum number of images listed in a message
 BLOCK = 32  # images decoded by a thread in one step
 _ENDS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND\xaeB`\x82', 'GIF': b';'}
 _SIZES = {'WebP': ('<4xI', 8), 'BMP': ('<2xI', 0)}  # where the first bytes have the size of the file, and what is not counted in it
@@ -29,11 +28,6 @@ def looks_complete(start, tail, size):
         return _ENDS[form.name] in tail
     layout, more = _SIZES.get(form.name, ('', 0))
     return bool(layout) and len(start) == START and 0 < struct.unpack_from(layout, start)[0] + more <= size
-
-
-def name_some(names):
-    """Return the first `NAMED` items of a list of names or numbers as text, with the number of those left out."""
-    return ', '.join(map(str, names[:NAMED])) + (f' and {len(names) - NAMED:,} more' if len(names) > NAMED else '')
 
 
 class EncodedImages(abc.ABC):

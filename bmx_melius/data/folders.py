@@ -9,10 +9,10 @@ from multiprocessing.pool import ThreadPool
 import numpy as np
 from mxnet.gluon.data import Dataset
 
-from ..errors import UserError
+from ..errors import UserError, name_some
 from ..reporting import LOG, progress_bar
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode
-from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
+from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .image_source import ImageSource, TrainingImages
 
 VAL_FRACTION = 0.2  # the default of --val-fraction
@@ -146,7 +146,7 @@ class ImageFolder(EncodedImages, Dataset):
 
 
 class FolderSource(ImageSource):
-    """Training and validation images from two folders, checked on construction as `Source.decode_training_images` describes.
+    """Training and validation images from two folders, checked on construction.
 
     Parameters
     ----------
@@ -165,12 +165,7 @@ class FolderSource(ImageSource):
 
     def __init__(self, train, validation, origin, spec, augmentation, batching, threads, bootstrap=False):
         super().__init__(TrainingImages(train, validation, train.class_names, origin), spec, augmentation, batching, threads, bootstrap)
-        for images in (train, validation):
-            images.check_ends(max(1, threads))
-        validation.decode_all(max(1, threads))
-
-    def decode_training_images(self):
-        self._images.train.decode_all(max(1, self._threads))
+        self._check_encoded(train, validation, threads)
 
 
 def measure_channels(images):
@@ -256,10 +251,7 @@ def open_folders(data_dir, spec, val_fraction=None):
     train, validation = (ImageFolder(os.path.join(data_dir, part), spec) for part in ('train', 'val'))
     different = sorted(set(train.class_names) ^ set(validation.class_names))
     if different:
-        raise UserError(
-            f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {different[0]}'
-            + (f' (and {len(different) - 1} more)' if different[1:] else '')
-        )
+        raise UserError(f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {name_some(different)}')
     return train, validation
 
 

@@ -14,12 +14,12 @@ from multiprocessing.pool import ThreadPool
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, name_some
 from ..files.io import read_text
 from ..reporting import progress_bar
 from ..vision.pixels import decode, format_of
 from ..vision.preprocessing import InputSpec
-from .encoded_images import BLOCK, START, TAIL, looks_complete, name_some
+from .encoded_images import BLOCK, START, TAIL, looks_complete
 from .folders import ImageFolder, is_divided, open_folders
 from .imagenet import SYNSET
 from .mxnet_decoder import as_decoded_alike, decodes_alike
@@ -110,7 +110,7 @@ def _flat_images(folder, val_labels, class_names):
         labels = dict(lines)
         unknown = [name for name in names if name not in labels]
         if unknown:
-            raise UserError(f'{val_labels} has no class for {os.path.join(folder, unknown[0])} (and {len(unknown) - 1} more)')
+            raise UserError(f'{val_labels} has no class for {name_some([os.path.join(folder, name) for name in unknown])}')
     else:
         if len(lines) != len(names):
             raise UserError(f'{val_labels} has {len(lines):,} lines, but {folder} has {len(names):,} files')

@@ -60,9 +60,6 @@ class ImageSource(Source):
         self._train = gluon.data.DataLoader(augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
         self._validation = _in_order(images.validation, spec, batching.size, threads, self.validation_share)
 
-    def decode_training_images(self):
-        pass  # the images are arrays already
-
     def training_labels(self):
         images = self._images.train
         labels = getattr(images, 'labels', None)  # of datasets that know them without decoding

@@ -82,9 +82,9 @@ class LabelledImages:
             return np.array([known.index(name) for name in own])
         return np.arange(self.classes)
 
-    def spread(self, most):
+    def spread(self, max_images):
         """Return at most so many of the images, at equal distances."""
-        chosen = np.linspace(0, len(self) - 1, min(len(self), most)).round().astype(int).tolist()
+        chosen = np.linspace(0, len(self) - 1, min(len(self), max_images)).round().astype(int).tolist()
         return dataclasses.replace(self, dataset=_Chosen(self.dataset, chosen), names=[self.names[number] for number in chosen])
 
     def batches(self, spec, batch_size, threads):

@@ -55,7 +55,14 @@ def open_source(
         train = _open_records_of('train', record_file, rec_train_idx)
         validation = _open_records_of('val', os.path.expanduser(rec_val or os.path.join(data_dir, 'rec', 'val.rec')), rec_val_idx)
         for records in (train, validation):
-            _note_unlike_mxnet(records)
+            if records.unlike_mxnet:
+                LOG.warning(
+                    "%s: MXNet's reader does not decode %s as images are decoded elsewhere (a format that it cannot read, or an "
+                    'orientation that it ignores). All images are read one by one, which is slower; bmx-melius pack-images packs them '
+                    'for its reader',
+                    records.path,
+                    records.name(records.unlike_mxnet),
+                )
         if augmentation.is_for_single_images:
             LOG.info(
                 "%s: MXNet's reader has neither RandAugment nor random erasing: images are read one by one, which is slower", train.path
@@ -77,16 +84,6 @@ def open_source(
         mean, std = measure_channels(train)
         spec = dataclasses.replace(spec, mean=mean, std=std)
     return FolderSource(train, validation, data_dir, spec, augmentation, batching, num_workers, bootstrap)
-
-
-def _note_unlike_mxnet(records):
-    if records.unlike_mxnet:
-        LOG.warning(
-            "%s: MXNet's reader does not decode %s as images are decoded elsewhere (a format that it cannot read, or an orientation "
-            'that it ignores). All images are read one by one, which is slower; bmx-melius pack-images packs them for its reader',
-            records.path,
-            records.name(records.unlike_mxnet),
-        )
 
 
 def _open_records_of(part, path, index):
@@ -135,7 +132,8 @@ def open_images(data, spec, threads, val_fraction=None):
         raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, which {data} is not; leave the flag out')
     if dataset and dataset.open:
         images = dataset.open(os.path.expanduser(dataset.data_dir or '')).evaluation
-        return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
+        names = [f'image {number}' for number in range(len(images))]
+        return LabelledImages(data, images, names, len(dataset.class_names), list(dataset.class_names))
     if os.path.isdir(path):
         validation = os.path.join(path, 'val')
         if val_fraction:
@@ -152,8 +150,3 @@ def open_images(data, spec, threads, val_fraction=None):
     records = _open_records(path)
     records.check_ends(threads)
     return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
-
-
-def _numbered(images):
-    """Return names for images that have none."""
-    return [f'image {number}' for number in range(images)]

@@ -20,14 +20,14 @@ class Operation:
     Attributes
     ----------
     apply : callable (PIL.Image.Image, strength) -> PIL.Image.Image
-    most : float
+    max_strength : float
         Strength at the largest magnitude; it is proportional to the magnitude.
     has_sign : bool
         Whether the strength is negated with probability 1/2.
     """
 
     apply: Callable
-    most: float = 0.0
+    max_strength: float = 0.0
     has_sign: bool = False
 
 
@@ -97,7 +97,7 @@ def randaugment(image: np.ndarray, number: int, magnitude: int, random: np.rando
     changed = PIL.Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
     for name in random.choice(list(OPERATIONS), number):
         operation = OPERATIONS[name]
-        strength = operation.most * magnitude / MAX_MAGNITUDE
+        strength = operation.max_strength * magnitude / MAX_MAGNITUDE
         if operation.has_sign and random.random() < 0.5:
             strength = -strength
         changed = operation.apply(changed, strength)

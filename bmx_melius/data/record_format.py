@@ -45,6 +45,8 @@ def read_index(path):
         raise UserError(f'{path} is not an index of a record file (lines of number, tab, offset): {error}') from error
     if index.shape[1] != 2:
         raise UserError(f'{path} holds no records: pack the images again with im2rec')
+    if index[:, 1].min() < 0:  # also an offset that does not fit into 64 bits
+        raise UserError(f'{path} is not an index of a record file: it has the offset {index[:, 1].min()}')
     index = index[np.argsort(index[:, 1], kind='stable')]
     return index[:, 0], index[:, 1]
 

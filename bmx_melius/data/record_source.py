@@ -43,20 +43,11 @@ class RecordSource(Source):
         self._train, self._validation, self._threads = train, validation, threads
         self._training_arguments = augmentation.record_arguments(spec)
         self._validation_arguments = {'resize': spec.resize or spec.size}
-        for records in (train, validation):
-            records.check_ends(threads)
-        validation.decode_all(threads)
+        self._check_encoded(train, validation, threads)
         # If ImageRecordIter resizes before it crops, an undecodable image kills the process with SIGFPE; otherwise it raises an exception.
-        if self._resizes_first:
-            train.decode_all(threads)
-
-    @property
-    def _resizes_first(self):
-        return 'resize' in self._training_arguments
-
-    def decode_training_images(self):
-        if not self._resizes_first:  # otherwise done by the constructor
-            self._train.decode_all(self._threads)
+        if 'resize' in self._training_arguments:
+            self.decode_training_images()
+            self._decode_training_images = lambda: None
 
     def training_labels(self):
         return self._train.labels
@@ -123,14 +114,9 @@ class RecordImageSource(ImageSource):
             RecordImages(train, spec), RecordImages(validation, spec), class_names or list(map(str, range(classes))), train.path
         )
         super().__init__(images, spec, augmentation, batching, threads, bootstrap)
-        self.class_names, self._records = class_names, train
+        self.class_names = class_names
         _require_same_classes(train, validation, classes)
-        for records in (train, validation):
-            records.check_ends(max(1, threads))
-        validation.decode_all(max(1, threads))
-
-    def decode_training_images(self):
-        self._records.decode_all(max(1, self._threads))
+        self._check_encoded(train, validation, threads)
 
 
 def _classes(train):

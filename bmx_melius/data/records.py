@@ -7,10 +7,10 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import Dataset
 
-from ..errors import UserError, last_line
+from ..errors import UserError, last_line, name_some
 from ..files.io import read_text
 from ..reporting import progress_bar
-from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
+from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .mxnet_decoder import decodes_alike
 from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, MAX_CLASSES, end_of_record, read_index, read_record, without_labels
 

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from typing import Any
 
 import mxnet as mx
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..arithmetic import ceil_div, seed_for
 from ..errors import UserError
-from ..vision.class_scores import require_printable
+from ..vision.classifier import require_printable
 
 DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # per epoch
@@ -87,6 +88,7 @@ class Source(abc.ABC):
     def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batching):
         self.origin, self.spec, self.classes, self.class_names = origin, spec, classes, class_names
         self.train_images, self.validation_images, self.batching = train_images, validation_images, batching
+        self._decode_training_images = lambda: None
         require_printable(class_names or [], origin)
         if classes < 2:
             raise UserError('all images are of one class: training needs at least two')
@@ -103,18 +105,25 @@ class Source(abc.ABC):
         share, part = ceil_div(self.validation_images, self.batching.parts), self.batching.part
         return range(self.validation_images)[part * share : (part + 1) * share]
 
-    @abc.abstractmethod
-    def decode_training_images(self):
-        """Decode every training image, for ``--dry-run``. This takes as long as reading an epoch.
+    def _check_encoded(self, train, validation, threads):
+        """Check the first and last bytes of every image of two `EncodedImages` and decode all validation images, in several threads.
 
-        The constructor of a source checks the first and last bytes of every image and decodes all validation images, because errors there
-        would otherwise appear only at the end of an epoch.
+        Errors in these would otherwise appear only at the end of an epoch. Raises `UserError`.
+        """
+        self._decode_training_images = functools.partial(train.decode_all, max(1, threads))
+        for images in (train, validation):
+            images.check_ends(max(1, threads))
+        validation.decode_all(max(1, threads))
+
+    def decode_training_images(self):
+        """Decode every training image, for ``--dry-run``, unless images are arrays already. This takes as long as reading an epoch.
 
         Raises
         ------
         UserError
             When images cannot be decoded; the message names them.
         """
+        self._decode_training_images()
 
     @abc.abstractmethod
     def training_labels(self):
@@ -162,9 +171,6 @@ class DummySource(Source):
         random = np.random.RandomState(seed_for(batching.seed, batching.part))
         self._images = mx.nd.array(random.standard_normal((batching.size, *spec.shape)), dtype='float32')
         self._labels = mx.nd.array(random.randint(0, DUMMY_CLASSES, batching.size), dtype='float32')
-
-    def decode_training_images(self):
-        pass  # the batch is an array already
 
     def training_labels(self):
         return np.resize(self._labels.asnumpy().astype(np.int64), self.train_images)

@@ -35,9 +35,10 @@ def locked(folder, name=FILE):
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name)
     with _open_locked(path) as file:
+        now = datetime.datetime.now().astimezone().isoformat(sep=' ', timespec='seconds')
         try:
             file.truncate(0)
-            json.dump({'process': os.getpid(), 'host': socket.gethostname(), 'since': _now()}, file)
+            json.dump({'process': os.getpid(), 'host': socket.gethostname(), 'since': now}, file)
             file.flush()
             yield
         finally:
@@ -79,7 +80,3 @@ def _owner(file):
         return f'process {owner["process"]} on {owner["host"]}, since {owner["since"]},'
     except (ValueError, LookupError, TypeError):  # not yet written, or not yet visible on a network file system
         return 'another process'
-
-
-def _now():
-    return datetime.datetime.now().astimezone().isoformat(sep=' ', timespec='seconds')

@@ -19,11 +19,11 @@ _TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # names of temporary files and fo
 _SCRATCH = '-scratch'  # suffix of the folders of `scratch_folder`
 
 
-def read_bytes(path, most=-1):
-    """Return the content of a file, bytes, or its first `most` bytes. Raises `FileError`, which names the file, if it cannot be read."""
+def read_bytes(path, max_bytes=-1):
+    """Return the content of a file, or its first `max_bytes` bytes. Raises `FileError`, which names the file, if it cannot be read."""
     try:
         with open(path, 'rb') as file:
-            return file.read(most)
+            return file.read(max_bytes)
     except OSError as error:
         raise FileError(error.errno, error.strerror, os.fspath(path)) from error
 

@@ -1,6 +1,6 @@
 """Program that reads the weights of a Keras file with h5py and prints them.
 
-The HDF5 library is not made for untrusted files: a damaged one can crash it. So `keras` runs this in a process of its own, with limited
+The HDF5 library is not made for untrusted files: a damaged one can crash it. So `keras` runs this in a separate process, with limited
 memory. The output is a line of JSON, ``{"error": text}`` or ``{"layers": [[name, [[weight, dtype, shape], ...]], ...]}``, followed in the
 second case by the elements of all arrays.
 """
@@ -17,8 +17,8 @@ class _Refused(Exception):
     """The file is refused; the message is one line."""
 
 
-def main(path, most_bytes, memory):
-    """Print the layers of a file whose arrays take at most `most_bytes`, with at most `memory` bytes of address space."""
+def main(path, max_bytes, memory):
+    """Print the layers of a file whose arrays take at most `max_bytes`, with at most `memory` bytes of address space."""
     import h5py
 
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -27,7 +27,7 @@ def main(path, most_bytes, memory):
         with h5py.File(path, 'r') as file:
             _require_self_contained(path, file, h5py)
             root = file.get(_MODEL, file)
-            layers = _layers(path, root, _Budget(path, most_bytes))
+            layers = _layers(path, root, _Budget(path, max_bytes))
             _require_all_read(path, root, h5py.Dataset, sum(len(weights) for _, weights in layers))
     except _Refused as error:
         return _answer({'error': str(error)})

@@ -36,6 +36,8 @@ ENCODINGS = ('sign', 'bit')
 STRAIGHT_THROUGH = 'straight_through'
 SCALING_GRADIENTS = (True, False, STRAIGHT_THROUGH)
 FILTER, LAYER = 'filter', 'layer'
+# How scales approximate real convolutions, by BMXNet-v2's names: not, by magnitudes of the weights, and by those of weights and inputs.
+APPROXIMATIONS = ('', 'binet', 'xnor')
 
 
 def quantizer_facts(method: str, bits: int) -> Dict[str, object]:
@@ -49,6 +51,12 @@ def check_encoding(encoding: str, method: str, bits: int, represents_signs: bool
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
     if encoding == 'bit' and not represents_signs:
         raise UserError(f"encoding='bit' is for signs, not for bits={bits} of the quantizer {method!r}; use encoding='sign'")
+
+
+def check_approximation(name: str) -> None:
+    """Raise `UserError` unless `name` is one of `APPROXIMATIONS`."""
+    if name not in APPROXIMATIONS:
+        raise UserError(f'unknown approximation {name!r}; known: {", ".join(map(repr, APPROXIMATIONS))}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +189,8 @@ def _constant_per_filter(F, weight, filters, shift, offset):
 class QuantizedConvolution:
     """Common implementation of QConv1D, QConv2D and QConv3D; a mixin before the Gluon layer of the same dimension."""
 
-    settings: Type[Binarization] = Binarization  # subclasses may replace it
+    settings: Type[Binarization] = Binarization  # subclasses may replace these two
+    facts_of_method: Dict[str, object] = {}  # for the mark, in place of those of the quantizer
 
     @hands_on(Binarization, nn.Conv2D, HybridBlock)
     def __init__(
@@ -209,7 +218,7 @@ class QuantizedConvolution:
     @property
     def facts(self) -> Dict[str, object]:
         """Facts for the mark of this layer, a dict (`bmx_melius.nn.marks`)."""
-        return self.binarization.facts
+        return {**self.binarization.facts, **self.facts_of_method}
 
     def quantized_weight(self, F: Any, weight: Array) -> Array:
         """Return the quantized weight. Subclasses with other parameters, such as scales, take them as further arguments."""

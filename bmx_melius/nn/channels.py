@@ -89,6 +89,11 @@ def mean(F: Any, x: Array, over: str) -> Array:
         return F.reshape_like(means, like)
 
 
+def element(F: Any, vector: Array, index: int) -> Array:
+    """Return an element of a vector in the shape (1, 1, 1, 1), for products with maps and sums of both."""
+    return F.reshape(F.slice_axis(vector, axis=0, begin=index, end=index + 1), shape=(1, 1, 1, 1))
+
+
 class GroupedConv2D(nn.Conv2D):
     """`gluon.nn.Conv2D` whose input and output stay in MXNet's plain memory layout: several times faster on the CPU for ``groups > 1``.
 

@@ -7,11 +7,10 @@ from typing import Any, Dict, List, Optional
 import mxnet as mx
 from mxnet.gluon import Block, nn
 
-from ..errors import UserError
+from ..errors import UserError, name_some
 from ..files.parameters import difference
 
 _COLOURS = 3  # channels of images that are not gray
-_NAMED = 4  # how many parameters a message lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +45,8 @@ class Loaded:
         if not self.new:
             return f'all parameters are loaded{gray}'
         return (
-            f'{self.weights_classes} classes, this network {self.classes}: the output layer ({name_some(self.new)}) starts anew; '
-            f'all else is loaded{gray}'
+            f'{self.weights_classes} classes, this network {self.classes}: the output layer ({name_some(self.new)}) is newly initialized; '
+            f'the rest is loaded{gray}'
         )
 
 
@@ -135,11 +134,6 @@ def freeze(net: Block, pattern: str) -> List[str]:
 def is_frozen(parameter: Optional[mx.gluon.Parameter]) -> bool:
     """Return whether `freeze` has excluded a parameter from training."""
     return parameter is not None and parameter.grad_req == 'null' and parameter.lr_mult == 0
-
-
-def name_some(names: List[str]) -> str:
-    """Return the first names of a list and the last one as text."""
-    return ', '.join(names if len(names) <= _NAMED else [*names[: _NAMED - 1], '...', names[-1]])
 
 
 def _stop_statistics(block):

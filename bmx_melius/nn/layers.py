@@ -60,6 +60,8 @@ class QActivation(HybridBlock):
     array([0.        , 0.33333334, 0.6666667 , 1.        ], dtype=float32)
     """
 
+    facts_of_method: Dict[str, object] = {}  # for the mark, in place of those of the quantizer; subclasses may replace it
+
     def __init__(
         self,
         bits: int = 1,
@@ -79,7 +81,7 @@ class QActivation(HybridBlock):
     @property
     def facts(self) -> Dict[str, object]:
         """Facts for the mark of this layer, a dict (`bmx_melius.nn.marks`)."""
-        return quantizer_facts(self.method, self.bits)
+        return {**quantizer_facts(self.method, self.bits), **self.facts_of_method}
 
     def quantized_in_parts(self, F: Any, x: Array) -> Tuple[Array, Array]:
         """Return two terms whose sum is the output. Subclasses with parameters take them as further arguments."""

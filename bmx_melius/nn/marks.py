@@ -46,8 +46,6 @@ REPETITION = 'repetition'
 MEAN_INPUT = 'mean_input'
 MEAN = 'mean'
 
-_SIGN_METHODS = ('sign', 'approx_sign')  # for networks exported without the fact ``sign``
-
 
 def key(name: str) -> str:
     """Return the node attribute that holds the fact `name`."""
@@ -66,10 +64,5 @@ def read_marks(attributes: Mapping[str, str]) -> Dict[str, str]:
 
 
 def is_sign(facts: Mapping[str, str]) -> bool:
-    """Return whether the quantizer in the facts of a mark, as returned by `read_marks`, rounds to the sign.
-
-    Networks exported before the fact ``sign`` was introduced are recognized by their method and bits.
-    """
-    if 'sign' in facts:
-        return facts['sign'] == '1'
-    return facts.get('bits') == '1' and facts.get('method') in _SIGN_METHODS
+    """Return whether the quantizer in the facts of a mark, as returned by `read_marks`, rounds to the sign."""
+    return facts.get('sign') == '1'

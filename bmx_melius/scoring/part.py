@@ -8,11 +8,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from ..deployment.runtime.session import Session
+from ..deployment.runtime.session import Session, classifier_of
 from ..errors import UserError, printable
 from ..files.exported import Exported
 from ..files.io import read_text, replacing, sha256
-from ..vision.class_scores import most_probable, require_finite, softmax
 from ..vision.preprocessing import InputSpec
 from .images import EncodedImage
 
@@ -106,11 +105,12 @@ def score_part(scoring: Scoring, part: Part) -> Tuple[int, int, int]:
             f'the network {scoring.prefix} was changed after the start of the command, or is another one on {socket.gethostname()}: '
             'copy its files again'
         )
+    classifier = classifier_of(session, scoring.prefix, scoring.spec, scoring.class_names, scoring.prefix)
     columns: Dict[str, List[Any]] = {name: [] for name in _schema(scoring).names}
     for begin in range(0, len(part.images), scoring.batch_size):
         images = part.images[begin : begin + scoring.batch_size]
         try:
-            _score_batch(scoring, session, images, columns)
+            _score_batch(classifier, scoring.top, images, columns)
         except MemoryError as error:
             raise UserError(
                 f'{images[0].name} and the {len(images) - 1} images after it need too much memory: '
@@ -162,33 +162,23 @@ def _schema(scoring):
     return pyarrow.schema(fields, {JOB_KEY: scoring.identity.encode()})
 
 
-def _score_batch(scoring, session, images, columns):
+def _score_batch(classifier, top, images, columns):
     """Append the rows of a batch of images to the columns."""
     arrays, errors = [], []
     for image in images:
         try:
-            arrays.append(scoring.spec.decoded_array(image.read(), image.name))
+            arrays.append(classifier.spec.decoded_array(image.read(), image.name))
             errors.append(None)
         except (UserError, OSError) as error:
             errors.append(printable(str(error)))
-    sound = [image.name for image, error in zip(images, errors) if error is None]
     rows = iter(())
     if arrays:
-        scores = session(np.concatenate(arrays)).reshape(len(arrays), -1)
-        require_finite(scores, scoring.prefix, sound)
-        rows = zip(scores, softmax(scores))
+        scores = classifier(np.concatenate(arrays), [image.name for image, error in zip(images, errors) if error is None])
+        rows = zip(scores, classifier.most_probable(scores, top))
     for image, error in zip(images, errors):
         row = {'image': printable(image.name), 'error': error}
         if error is None:
-            row.update(_classes(scoring, *next(rows)))
+            row['logits'], best = next(rows)
+            row.update((f'{field}_{place}', value) for place, found in enumerate(best, start=1) for field, value in found.items())
         for name, column in columns.items():
             column.append(row.get(name))
-
-
-def _classes(scoring, scores, probabilities):
-    row = {'logits': scores}
-    for number, index in enumerate(most_probable(probabilities, scoring.top), start=1):
-        row[f'class_{number}'], row[f'probability_{number}'] = index, probabilities[index]
-        if scoring.class_names is not None:
-            row[f'name_{number}'] = scoring.class_names[index]
-    return row

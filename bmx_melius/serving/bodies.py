@@ -22,15 +22,15 @@ async def read_body(request, limits):
         raise Refusal(408, f'the request did not arrive within {limits.read_seconds:g} seconds', 'slow') from error
 
 
-async def _bounded(request, most):
-    """Return the body, or raise `Refusal` as soon as it is known to be longer than `most` bytes."""
-    too_large = Refusal(413, f'the request is larger than {most:,} bytes', 'large')
+async def _bounded(request, max_bytes):
+    """Return the body, or raise `Refusal` as soon as it is known to be longer than `max_bytes` bytes."""
+    too_large = Refusal(413, f'the request is larger than {max_bytes:,} bytes', 'large')
     announced = request.headers.get('Content-Length', '')
-    if _DIGITS.fullmatch(announced) and int(announced) > most:
+    if _DIGITS.fullmatch(announced) and int(announced) > max_bytes:
         raise too_large
     body = bytearray()  # pieces that are joined at the end would need twice the memory
     async for piece in request.stream():
         body += piece
-        if len(body) > most:
+        if len(body) > max_bytes:
             raise too_large
     return body

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from ..deployment.runtime.session import Session
+from ..deployment.runtime.session import Session, classifier_of
 from ..errors import UserError
 from ..files.exported import Exported
-from ..vision.class_scores import describe_classes, number_of_classes, require_finite, require_names
+from ..vision.classifier import require_finite
 from .limits import Refusal
 
 _NAME = re.compile(r'\w[\w.-]*', re.ASCII)  # it becomes a part of URLs, where . and .. have a meaning
@@ -64,21 +64,20 @@ class ServedNetwork:
             require_finite(output.reshape(1, -1), prefix, ['an image of zeros'])
         self.output_names = [f'output{number}' for number in range(len(outputs))]
         self.output_shapes = [(None, *output.shape[1:]) for output in outputs]
-        self.not_a_classifier = self._why_not_a_classifier(Exported(prefix).symbol_file)
+        self.not_a_classifier, self._classifier = '', None
+        if self.input_spec is None:
+            self.not_a_classifier = (
+                'its files do not describe the preprocessing of images: convert it again with a description, or send arrays'
+            )
+            return
+        try:
+            names = self._session.class_names
+            self._classifier = classifier_of(self._session, name, self.input_spec, names, Exported(prefix).symbol_file)
+        except UserError as error:
+            self.not_a_classifier = str(error)
 
     def __repr__(self):
         return f'{self.name}: {self._session!r}'
-
-    def _why_not_a_classifier(self, file):
-        spec = self.input_spec
-        if spec is None:
-            return 'its files do not describe the preprocessing of images: convert it again with a description, or send arrays'
-        try:
-            classes = number_of_classes(self._session.output_shapes((1, *spec.shape)), self.name)
-            require_names(self._session.class_names, classes, file)
-        except UserError as error:
-            return str(error)
-        return ''
 
     def check_shapes(self, shapes):
         """Raise `UserError` unless the network accepts inputs of these shapes, batch included."""
@@ -105,13 +104,12 @@ class ServedNetwork:
         Refusal
             If the outputs are not finite.
         """
-        (scores,) = (output.reshape(1, -1) for output in outputs)
+        (scores,) = outputs
         try:
-            require_finite(scores, self.name, ['the upload'])
+            (rows,) = self._classifier.most_probable(self._classifier.checked(scores, ['the upload']), top)
         except UserError as error:
             raise Refusal(422, str(error)) from error
-        rows = describe_classes(scores[0], self._session.class_names, top)
-        return [{'class': number, 'name': name, 'probability': probability} for number, name, probability in rows]
+        return rows
 
 
 def load_networks(arguments, threads=0):

@@ -17,7 +17,6 @@ import sys
 import numpy as np
 
 from ..errors import UserError
-from ..vision.pixels import decode
 from ..vision.preprocessing import InputSpec
 from . import tensors, uploads
 from .limits import Refusal
@@ -63,9 +62,8 @@ def respond(head, body):
 def _image(body, spec, pixels, form):
     content = uploads.file_of_form(body, form) if form else body
     uploads.check_image(content, pixels)
-    spec = InputSpec.from_json(spec)
     try:
-        return spec.array(decode(content, 'the upload', spec.channels))
+        return InputSpec.from_json(spec).decoded_array(content, 'the upload')
     except UserError as error:
         raise Refusal(422, str(error), 'damaged') from error
 

@@ -110,15 +110,15 @@ class _Connection(H11Protocol):
     which every byte stops, and one for the length of headers only with h11.
     """
 
-    def __init__(self, seconds, most, **arguments):
+    def __init__(self, seconds, max_connections, **arguments):
         super().__init__(**arguments)
         self._seconds = {'headers': seconds, 'body': seconds + _REFUSAL_SECONDS, 'idle': _KEEP_ALIVE_SECONDS, 'closing': seconds}
-        self._answer_seconds, self._most = seconds, most
+        self._answer_seconds, self._max_connections = seconds, max_connections
         self._awaited = self._part_timer = self._answer_timer = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        if len(self.connections) > self._most:
+        if len(self.connections) > self._max_connections:
             transport.write(_FULL)
             transport.close()
         self._follow()
@@ -149,7 +149,7 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg):
-        """Refuse what is not HTTP. uvicorn would also try it after the begin of an answer, and let the request go on."""
+        """Refuse what is not HTTP. uvicorn would also try it after the start of an answer, and let the request go on."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:

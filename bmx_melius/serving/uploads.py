@@ -51,41 +51,41 @@ def file_of_form(body, kind):
     return files[0].file_object.getvalue()
 
 
-def _appending(found, most):
-    """Return a function that appends parts of a form to a list, and refuses more than `most`."""
+def _appending(found, max_parts):
+    """Return a function that appends parts of a form to a list, and refuses more than `max_parts`."""
 
     def append(part):
-        if len(found) == most:
+        if len(found) == max_parts:
             raise Refusal(400, f'the form has too many parts: send one image and at most {_MAX_FIELDS} fields')
         found.append(part)
 
     return append
 
 
-def check_image(content, most_pixels):
+def check_image(content, max_pixels):
     """Check an uploaded image without decoding its pixels.
 
     Raises
     ------
     Refusal
         With status 400 if there is nothing, 415 if its format is none of `pixels.FORMATS`, 422 if it is damaged, and 413 if it has more
-        than `most_pixels` pixels.
+        than `max_pixels` pixels.
     """
     if not content:
         raise Refusal(400, 'the request is empty: send an image file as its body, or as the file of a form')
     form = format_of(content)
     if form is None:
         raise Refusal(415, f'the upload is not a {FORMAT_NAMES} file', 'format')
-    if math.prod(webp_size(content)) > most_pixels:  # which Pillow would allocate
-        raise Refusal(413, f'the image has more than the {most_pixels:,} pixels that are allowed', 'large')
+    if math.prod(webp_size(content)) > max_pixels:  # which Pillow would allocate
+        raise Refusal(413, f'the image has more than the {max_pixels:,} pixels that are allowed', 'large')
     try:
         width, height = _size(content, form)
     except PIL.Image.DecompressionBombError as error:  # more than twice the pixels of which it warns
-        raise Refusal(413, f'the image has more than the {most_pixels:,} pixels that are allowed', 'large') from error
+        raise Refusal(413, f'the image has more than the {max_pixels:,} pixels that are allowed', 'large') from error
     except (OSError, SyntaxError, ValueError, TypeError, struct.error) as error:
         raise Refusal(422, 'the upload begins like an image file, but is damaged', 'damaged') from error
-    if width * height > most_pixels:
-        raise Refusal(413, f'the image has {width} x {height} pixels; at most {most_pixels:,} are allowed', 'large')
+    if width * height > max_pixels:
+        raise Refusal(413, f'the image has {width} x {height} pixels; at most {max_pixels:,} are allowed', 'large')
 
 
 def _size(content, form):

@@ -7,9 +7,9 @@ import mxnet as mx
 import numpy as np
 
 from ..analysis.finiteness import find_not_finite
-from ..errors import UserError, last_line
+from ..errors import UserError, last_line, name_some
 from ..files.parameters import read_arrays
-from ..nn.fine_tuning import freeze, load_weights, name_some
+from ..nn.fine_tuning import freeze, load_weights
 from .network import INITIALIZERS, seed_generators
 from .options.inherited import describe_differences
 from .recording.plan import describe_check

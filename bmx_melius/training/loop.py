@@ -262,7 +262,7 @@ def fit(
     save_dir : str, optional
         Folder of checkpoints, one after each epoch.
     resume : bool
-        Continue from the last checkpoint in `save_dir`; an interrupted epoch starts anew.
+        Continue from the last checkpoint in `save_dir`; an interrupted epoch is repeated from its beginning.
     on_batch, on_epoch : callable, optional
         Called after each update, and after the checkpoint of each epoch, with the `Training`; its `progress` has the numbers. Training ends
         when `on_epoch` returns True.

@@ -17,6 +17,12 @@ INITIALIZERS = {
     'xavier': mx.init.Xavier(),
 }
 
+# Flags that are arguments of the network; networks without such an argument are trained without the flag.
+NETWORK_OPTIONS = (
+    'initial_layers', 'clip_threshold', 'bits', 'weight_bits', 'activation_bits', 'activation_method', 'weight_quantization',
+    'approximation', 'downsample_structure', 'slices', 'shortcut_groups', 'binary_shortcut', 'strided_shortcut',
+)  # fmt: skip
+
 SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 299)  # of images, of which an error message names the smallest that fits
 
 
@@ -25,24 +31,10 @@ def model_arguments(options, classes, of_weights=()):
 
     `of_weights` are arguments determined by pretrained weights; those in the options override them.
     """
-    model = {'name': options.model, 'classes': classes, **dict(of_weights)}
-    if options.initial_layers is not None:
-        model['initial_layers'] = options.initial_layers
-    if options.clip_threshold is not None:
-        model['clip_threshold'] = options.clip_threshold
-    if options.bits not in (1, None):
-        model['bits'] = options.bits
-    if options.weight_bits not in (options.bits, None):
-        model['weight_bits'] = options.weight_bits
-    for name in (
-        'activation_bits', 'activation_method', 'weight_quantization', 'approximation', 'downsample_structure', 'slices',
-        'shortcut_groups', 'binary_shortcut', 'strided_shortcut',
-    ):  # fmt: skip
-        if getattr(options, name) is not None:
-            model[name] = getattr(options, name)
-    if options.last_gamma:
-        model['last_gamma'] = True
-    return {**model, **options.model_options}
+    default = {'bits': 1, 'weight_bits': options.bits, 'last_gamma': False}
+    given = {name: getattr(options, name) for name in (*NETWORK_OPTIONS, 'last_gamma')}
+    given = {name: value for name, value in given.items() if value not in (None, default.get(name))}
+    return {'name': options.model, 'classes': classes, **dict(of_weights), **given, **options.model_options}
 
 
 def create_network(options, get_model, model, **arguments):

@@ -254,7 +254,7 @@ def _accept_number_of_epochs(options, saved, progress, trainer, updates):
     if options.lr_mode == 'step':
         effect = 'the learning rate decays at the same epochs as before'
     else:
-        effect = f'the {options.lr_mode} schedule is computed anew over {options.num_epochs} epochs'
+        effect = f'the {options.lr_mode} schedule is recomputed over {options.num_epochs} epochs'
     done = progress.epoch * updates + progress.batch
     rates = [row['learning_rate'] for row in progress.history[-1:] if 'learning_rate' in row]
     if done < options.num_epochs * updates:

@@ -38,14 +38,14 @@ def npy_shape(content: bytes) -> Tuple[int, int, int]:
     return _npy_header(content)[0]
 
 
-def npy_pixels(content: bytes, most: int) -> np.ndarray:
+def npy_pixels(content: bytes, limit: int) -> np.ndarray:
     """Return the array of an .npy file.
 
     Parameters
     ----------
     content : bytes
         An array (height, width, channels) or (height, width) of uint8 or uint16.
-    most : int
+    limit : int
         Largest number of values, checked before anything is allocated.
 
     Returns
@@ -59,7 +59,7 @@ def npy_pixels(content: bytes, most: int) -> np.ndarray:
         If the file has no such array, is truncated, or has too many values.
     """
     shape, dtype, by_columns, begin = _npy_header(content)
-    _require_size(shape, most)
+    _require_size(shape, limit)
     if dtype is None:
         raise ValueError(_NO_INTEGERS)
     if len(content) - begin < math.prod(shape) * dtype.itemsize:
@@ -87,13 +87,13 @@ def tiff_shape(content: bytes) -> Tuple[int, int, int]:
     return _tiff_shape(_directory(content)[1])
 
 
-def tiff_pixels(content: bytes, most: int) -> Tuple[np.ndarray, int]:
+def tiff_pixels(content: bytes, limit: int) -> Tuple[np.ndarray, int]:
     """Return all channels of the first picture of a TIFF file, as they are stored, and its orientation.
 
     Parameters
     ----------
     content : bytes
-    most : int
+    limit : int
         Largest number of values, checked before anything is allocated.
 
     Returns
@@ -110,7 +110,7 @@ def tiff_pixels(content: bytes, most: int) -> Tuple[np.ndarray, int]:
     """
     order, fields = _directory(content)
     height, width, channels = _tiff_shape(fields)
-    _require_size((height, width, channels), most)
+    _require_size((height, width, channels), limit)
     bits = set(np.unique(fields.get(_BITS, 1)).tolist())
     if bits not in ({8}, {16}) or np.any(fields.get(_SAMPLE_FORMAT, 1) != 1) or _one(fields, _FILL_ORDER, 1) != 1:
         raise ValueError(_NO_INTEGERS)
@@ -123,7 +123,7 @@ def tiff_pixels(content: bytes, most: int) -> Tuple[np.ndarray, int]:
     number = math.ceil(height / max(1, block[0])) * math.ceil(width / max(1, block[1]))
     if min(block) == 0 or not len(offsets) == len(lengths) == planes * number <= _MAX_PARTS:
         raise ValueError(_DAMAGED)
-    if tiled and math.prod(block) * channels > most:
+    if tiled and math.prod(block) * channels > limit:
         raise ValueError(_DAMAGED)
     offsets, lengths = offsets.tolist(), lengths.tolist()
     if sum(lengths) > len(content) or any(first + length > len(content) for first, length in zip(offsets, lengths)):
@@ -215,12 +215,12 @@ def _gray(order, shape, block, tiled, bits, compression, parts):
     return pixels
 
 
-def _require_size(shape, most):
-    """Raise `ValueError` unless an image has from 1 to `most` values and at most `MAX_CHANNELS` channels."""
+def _require_size(shape, limit):
+    """Raise `ValueError` unless an image has from 1 to `limit` values and at most `MAX_CHANNELS` channels."""
     height, width, channels = shape
-    if not 0 < math.prod(shape) <= most or channels > MAX_CHANNELS:
+    if not 0 < math.prod(shape) <= limit or channels > MAX_CHANNELS:
         raise ValueError(
-            f'it has {width} x {height} pixels with {channels} channels; at most {most} numbers and {MAX_CHANNELS} channels are possible'
+            f'it has {width} x {height} pixels with {channels} channels; at most {limit} numbers and {MAX_CHANNELS} channels are possible'
         )
 
 

@@ -14,14 +14,14 @@ _WITHOUT_LENGTH = (*range(0x01, 0xC0), *range(0xD0, 0xD9))  # the decoder contin
 _END_OF_IMAGE, _START_OF_SCAN = 0xD9, 0xDA
 
 
-def require_affordable(content: bytes, most_pixels: int) -> None:
+def require_affordable(content: bytes, max_pixels: int) -> None:
     """Check that an image file does not announce more work than a decoder should do.
 
     Parameters
     ----------
     content : bytes
         Content of a file of any format.
-    most_pixels : int
+    max_pixels : int
         Height times width of a WebP file, which Pillow allocates when it opens one.
 
     Raises
@@ -30,8 +30,8 @@ def require_affordable(content: bytes, most_pixels: int) -> None:
         If a WebP file has more pixels, or a JPEG file more than `MAX_SCANS` scans.
     """
     width, height = webp_size(content)
-    if width * height > most_pixels:
-        raise ValueError(f'it has {width} x {height} pixels; at most {most_pixels} are possible')
+    if width * height > max_pixels:
+        raise ValueError(f'it has {width} x {height} pixels; at most {max_pixels} are possible')
     if content.startswith(b'\xff\xd8') and content.count(_SCAN_START) > MAX_SCANS:  # also in thumbnails and metadata
         scans = jpeg_scans(content)
         if scans > MAX_SCANS:

@@ -84,9 +84,9 @@ class InputSpec:
                 raise UserError(f'{name} must consist of finite numbers, not {values}')
         if min(self.std) <= 0:
             raise UserError(f'std must be positive, not {self.std}')
-        for name, value, most in (('input size', self.size, MAX_SIZE), ('short side before the crop', self.resize, MAX_RESIZE)):
-            if value is not None and not (_is_integer(value) and 1 <= value <= most) or value is None and name == 'input size':
-                raise UserError(f'the {name} must be a whole number of pixels from 1 to {most}, not {value!r}')
+        for name, value, limit in (('input size', self.size, MAX_SIZE), ('short side before the crop', self.resize, MAX_RESIZE)):
+            if value is not None and not (_is_integer(value) and 1 <= value <= limit) or value is None and name == 'input size':
+                raise UserError(f'the {name} must be a whole number of pixels from 1 to {limit}, not {value!r}')
         if self.resize is not None and self.resize < self.size:
             raise UserError(f'cannot crop {self.size} pixels from a short side of {self.resize}: make resize at least size')
 

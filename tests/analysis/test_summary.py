@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mxnet.gluon import nn
 from support.paths import DATA
-from support.small_networks import initialized
+from support.small_networks import initialized, sequence
 
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
@@ -31,12 +31,6 @@ IMAGE = (1, 3, 32, 32)
 
 def named(row):
     return f'{row["model"]}-{row["stem"]}'
-
-
-def sequential(*layers):
-    net = nn.HybridSequential()
-    net.add(*layers)
-    return net
 
 
 def marked(role, **facts):
@@ -90,7 +84,7 @@ def test_counts_of_a_float_network_equal_the_reference(row):
 
 
 def test_block_symbol_file_and_imported_block_count_the_same_and_stay_as_they_were(tmp_path):
-    net = sequential(nn.Conv2D(8, 3), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.Flatten(), QDense(12), nn.Dense(10))
+    net = sequence(nn.Conv2D(8, 3), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.Flatten(), QDense(12), nn.Dense(10))
     fresh = summary(net, IMAGE)
     assert net[0].weight.shape == (8, 0, 3, 3)
     with pytest.raises(RuntimeError, match='has not been initialized'):
@@ -169,7 +163,7 @@ def test_transposed_convolution_counts_as_much_as_the_convolution_it_transposes(
 
 
 def test_dense_layers_show_their_macs_but_count_no_operations():
-    counted = summary(sequential(QActivation(), QDense(7), nn.Dense(5)), (2, 11))
+    counted = summary(sequence(QActivation(), QDense(7), nn.Dense(5)), (2, 11))
     assert [(row.kind, row.macs, row.bops, row.flops) for row in counted.layers] == [
         ('binary layer', 2 * 11 * 7, 0, 0),
         ('output layer', 2 * 7 * 5, 0, 0),
@@ -190,7 +184,7 @@ def test_dense_layers_show_their_macs_but_count_no_operations():
     ],
 )
 def test_binary_weights_give_binary_operations_only_with_quantized_activations(before, activation_bits):
-    layer = next(row for row in summary(sequential(*before, QConv2D(4, 1, in_channels=4)), (1, 4, 8, 8)).layers if row.bits == 1)
+    layer = next(row for row in summary(sequence(*before, QConv2D(4, 1, in_channels=4)), (1, 4, 8, 8)).layers if row.bits == 1)
     assert layer.activation_bits == activation_bits
     assert (layer.bops, layer.flops) == ((0, layer.macs) if activation_bits == 32 else (layer.macs * activation_bits, 0))
 
@@ -236,7 +230,7 @@ class Bases(mx.gluon.HybridBlock):
 
 def test_five_bases_of_weights_and_of_activations_count_25_binary_convolutions_and_five_weights():
     one, many = (
-        summary(sequential(nn.Conv2D(4, 1, use_bias=False), Bases(thresholds, weights)), IMAGE)
+        summary(sequence(nn.Conv2D(4, 1, use_bias=False), Bases(thresholds, weights)), IMAGE)
         for thresholds, weights in (([0.0], 1), ([-1.0, -0.5, 0.0, 0.5, 1.0], 5))
     )
     assert one.bops == 8 * IMAGE[2] * IMAGE[3] * 4 * 3 * 3 and one.binary_params == 8 * 4 * 3 * 3
@@ -253,7 +247,7 @@ def test_networks_with_several_inputs_take_their_shapes_by_name_and_labels_are_n
 
 
 def test_printing_and_json_give_the_totals_and_every_layer():
-    counted = summary(sequential(nn.Conv2D(8, 3), QActivation(), QConv2D(16, 3)), IMAGE)
+    counted = summary(sequence(nn.Conv2D(8, 3), QActivation(), QConv2D(16, 3)), IMAGE)
     fields = json.loads(json.dumps(counted.to_json()))
     assert set(fields) >= {'bops', 'flops', 'ops', 'binary_params', 'float_params', 'size_bytes', 'layers'}
     assert (fields['bops'], fields['flops']) == (28 * 28 * 16 * 8 * 9, 30 * 30 * 8 * 3 * 9)
@@ -331,7 +325,7 @@ def test_a_packed_network_counts_the_operations_and_quantized_weights_of_the_ori
 
 
 def test_packed_and_other_operators_of_one_network_are_counted_together(convert):
-    net = sequential(
+    net = sequence(
         nn.Conv2D(8, 3),
         nn.BatchNorm(),
         QActivation(),
@@ -355,7 +349,7 @@ def test_packed_and_other_operators_of_one_network_are_counted_together(convert)
 
 
 def test_bases_of_weights_that_several_binary_convolutions_of_a_packed_network_share_are_counted_once(convert):
-    net = initialized(sequential(nn.Conv2D(4, 1), nn.BatchNorm(), Bases([-1.0, 0.0, 0.5], 2)), IMAGE)
+    net = initialized(sequence(nn.Conv2D(4, 1), nn.BatchNorm(), Bases([-1.0, 0.0, 0.5], 2)), IMAGE)
     report, prefix = convert(net, IMAGE, verify=False)
     counted, original = summary_of_packed(prefix, IMAGE), summary(net, IMAGE)
     assert report.binary_layers == 6 and operations(counted) == operations(original)

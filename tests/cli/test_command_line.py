@@ -15,39 +15,23 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import nn
-from support.classifiers import NAMES, SPEC, describe, write_image
+from support.classifiers import NAMES, SPEC, classifier, describe, write_image
 
 import model_zoo
 from bmx_melius import BinaryConv2D, convert
 from bmx_melius.__main__ import build_parser, main
 from bmx_melius.analysis.summary import summary
+from bmx_melius.cli import mxnet_networks
+from bmx_melius.files.parameters import read_arrays
 from bmx_melius.vision.preprocessing import InputSpec
 
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 
 
-@pytest.fixture
-def fails(run):
-    """Run the command line, which must fail with one line that has all the words given."""
-
-    def call(arguments, *words):
-        status, output, errors = run(*arguments)
-        assert status == 2 and output == ''
-        lines = [line for line in errors.splitlines() if not line.startswith('note:')]
-        assert len(lines) == 1 and lines[0].startswith('error: ') and all(word in lines[0] for word in words), errors
-
-    return call
-
-
 @pytest.fixture(scope='module')
 def network():
-    net = nn.HybridSequential()
-    net.add(nn.Conv2D(8, 3, 2), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
     mx.random.seed(1)
-    net.initialize(mx.init.Normal(0.3))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    return net
+    return classifier(nn.Conv2D(8, 3, 2), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1))
 
 
 @pytest.fixture
@@ -192,6 +176,21 @@ def test_predict_accepts_gray_and_transparent_images(run, network, exported, tmp
     _, output, _ = run('predict', exported, gray, colours, transparent, rgb, '--json')
     a, b, c, d = (prediction['top'] for prediction in json.loads(output)['predictions'])
     assert a == b and c == d and a != c
+
+
+def test_predict_reads_the_files_of_an_exported_network_once(run, exported, tmp_path, monkeypatch):
+    """Here they are gone after that."""
+    image = write_image(tmp_path / 'image.png')
+    expected = run('predict', exported, image, '--json')
+
+    def read_and_remove(path):
+        arrays = read_arrays(path)
+        os.remove(path)
+        os.remove(f'{exported}-symbol.json')
+        return arrays
+
+    monkeypatch.setattr(mxnet_networks, 'read_arrays', read_and_remove)
+    assert run('predict', exported, image, '--json') == expected and expected[0] == 0
 
 
 def test_predict_does_not_apply_softmax_to_probabilities(run, network, exported, tmp_path):
@@ -417,7 +416,8 @@ def test_results_that_a_full_disk_does_not_take_end_in_one_line():
         (['summry', 'x'], ['did you mean summary?']),
         (['summary', 'meliusnet22', '--initial-layrs', 'imagenet'], ['--initial-layrs imagenet', 'did you mean --initial-layers?']),
         (['predict', 'net', 'image.png', '--jsn'], ['did you mean --json', 'see bmx-melius predict --help']),
-        (['train', '--modle', 'meliusnet22'], ['did you mean', '--model', 'see bmx-melius train --help']),
+        (['train', '--modle', 'meliusnet22'], ['error: unrecognized arguments: --modle meliusnet22; did you mean --mode or --model or ']),
+        (['train', '--modle', 'meliusnet22'], ['--lr-mode?; see bmx-melius train --help']),
         (['train', '--model', 'meliusnet22', '--dataset', 'digit'], ['did you mean digits?']),
         (['train', '--model-options', '{bad}'], ['--model-options', 'expected a JSON object such as {"width": 32}', '{bad}']),
         (['train', '--lr-decay-epoch', '3,x'], ['--lr-decay-epoch', 'expected whole numbers separated by commas', '3,x']),

@@ -1,6 +1,5 @@
 """The command that evaluates: numbers of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -15,7 +14,10 @@ import numpy as np
 import pytest
 import sklearn.metrics
 from mxnet.gluon import nn
-from support.images import CLASSES, VALIDATION, make_folders, make_large_photos, pack_folders
+from support.conversions import imported
+from support.images import CLASSES, VALIDATION, make_large_photos
+from support.small_networks import initialized, sequence
+from support.training_runs import inputs_of_digits, read_csv
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
@@ -34,6 +36,7 @@ from model_zoo import get_model
 DIGITS = DATASETS['digits'].input
 PHOTOS = InputSpec(size=24, resize=28)
 NAMES = [f'class{label}' for label in range(CLASSES)]
+pytest_plugins = ['support.training_runs']  # its fixtures
 
 
 def test_a_small_confusion_plot_shows_numbers_and_names_and_a_large_one_a_pixel_for_each_cell(tmp_path):
@@ -65,40 +68,17 @@ def test_the_picture_of_mistakes_has_each_image_with_both_names_and_is_cut_at_it
 
 
 @pytest.fixture
-def run(capsys):
+def run(run):
     """Run ``bmx-melius evaluate``: (exit status, standard output, standard error)."""
-
-    def call(*arguments):
-        status = main(['evaluate', *map(str, arguments)])
-        return (status, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def fails(run):
-    """Run the command, which must fail with one line that has all the words given."""
-
-    def call(arguments, *words):
-        status, output, errors = run(*arguments)
-        lines = errors.splitlines()
-        assert status == 2 and output == '' and len(lines) == 1 and lines[0].startswith('error: '), errors
-        assert all(word in lines[0] for word in words), lines[0]
-
-    return call
+    return lambda *arguments: run('evaluate', *arguments)
 
 
 def export(prefix, spec, names, seed=1):
     """A small binary network with random weights, exported, and the same packed: the prefixes of both."""
-    net = nn.HybridSequential()
-    net.add(
-        nn.Conv2D(16, 3, 2), nn.BatchNorm(), bmx.BinaryConv2D(32, 3, padding=1), nn.BatchNorm(), nn.GlobalAvgPool2D(), nn.Dense(len(names))
-    )
+    binary = bmx.BinaryConv2D(32, 3, padding=1)
+    net = sequence(nn.Conv2D(16, 3, 2), nn.BatchNorm(), binary, nn.BatchNorm(), nn.GlobalAvgPool2D(), nn.Dense(len(names)))
     mx.random.seed(seed)
-    net.initialize(mx.init.Normal(0.5))
-    net.hybridize()
-    net(mx.nd.zeros((1, *spec.shape)))
-    net.export(str(prefix))
+    initialized(net, (1, *spec.shape)).export(str(prefix))
     packed = f'{prefix}-packed'
     bmx.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, (1, *spec.shape))
     describe(prefix, spec, names)
@@ -115,26 +95,17 @@ def of_digits(tmp_path_factory):
     return export(tmp_path_factory.mktemp('digits') / 'net', DIGITS, list('0123456789'))
 
 
-@pytest.fixture(scope='module')
-def photos(tmp_path_factory):
-    root = tmp_path_factory.mktemp('photos')
-    make_folders(root)
-    pack_folders(root)
-    return root
-
-
 @pytest.fixture
-def of_photos(photos, tmp_path):
+def of_photos(tmp_path):
     return export(tmp_path / 'net', PHOTOS, NAMES)
 
 
 def logits(prefix, inputs):
-    return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(mx.nd.array(inputs)).asnumpy()
+    return imported(prefix)(mx.nd.array(inputs)).asnumpy()
 
 
 def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, tmp_path):
-    pixels, labels = zip(*open_digits().test)
-    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - DIGITS.mean[0]) / DIGITS.std[0]
+    inputs, labels = inputs_of_digits(open_digits().test)
     scores = logits(of_digits[0], inputs)
     predictions = scores.argmax(axis=1)
     expected = {
@@ -145,23 +116,9 @@ def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, t
     }
     assert 0 < expected['top1'] < expected['top5'] < 1
 
-    table = tmp_path / 'predictions.csv'
-    status, output, errors = run(
-        of_digits[0],
-        'digits',
-        '--compare',
-        of_digits[1],
-        '--per-class',
-        '--json',
-        '--batch-size',
-        50,
-        '--output',
-        table,
-        '--confusion',
-        tmp_path / 'confusion.png',
-        '--mistakes',
-        tmp_path / 'mistakes.png',
-    )
+    table, pictures = tmp_path / 'predictions.csv', ['--confusion', tmp_path / 'confusion.png', '--mistakes', tmp_path / 'mistakes.png']
+    flags = ['--compare', of_digits[1], '--per-class', '--json', '--batch-size', 50, '--output', table, *pictures]
+    status, output, errors = run(of_digits[0], 'digits', *flags)
     assert status == 0 and errors == ''
     found = json.loads(output)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
@@ -175,8 +132,7 @@ def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, t
 
     exponentials = np.exp(scores.astype(np.float64))
     probabilities = (exponentials / exponentials.sum(axis=1, keepdims=True)).max(axis=1)
-    with open(table, newline='') as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(table)
     assert [(row['label'], row['prediction']) for row in rows] == [(str(a), str(b)) for a, b in zip(labels, predictions)]
     np.testing.assert_allclose([float(row['probability']) for row in rows], probabilities, rtol=1e-4)
     assert cv2.imread(str(tmp_path / 'confusion.png')) is not None and cv2.imread(str(tmp_path / 'mistakes.png')) is not None
@@ -203,16 +159,16 @@ def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
     assert same.endswith('largest difference of a logit: 0\n'), 'nothing to explain'
 
 
-def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_photos, photos):
+def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_photos, images):
     inputs, labels = [], []
     for label, name in enumerate(NAMES):
-        for path in sorted((photos / 'val' / name).glob('*.jpg')):
+        for path in sorted((images / 'val' / name).glob('*.jpg')):
             inputs.append(PHOTOS.load(path).asnumpy()[0])
             labels.append(label)
     predictions = logits(of_photos[0], np.stack(inputs)).argmax(axis=1)
     results = [
         json.loads(run(of_photos[0], data, '--json', '--per-class', '--batch-size', 5, '-j', threads)[1])
-        for data in (photos, photos / 'val', photos / 'rec' / 'val.rec')
+        for data in (images, images / 'val', images / 'rec' / 'val.rec')
         for threads in (1, 3)
     ]
     for result in results:
@@ -221,9 +177,9 @@ def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_ph
         assert result['per_class'] == results[0]['per_class']
 
 
-def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_photos, photos, tmp_path):
+def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_photos, images, tmp_path):
     name = os.fsdecode(b'n\xff')
-    shutil.copytree(photos / 'val', tmp_path / name)
+    shutil.copytree(images / 'val', tmp_path / name)
     (tmp_path / name / NAMES[0] / '0.jpg').rename(tmp_path / name / NAMES[0] / f'{name}.jpg')
     pictures = ['--confusion', tmp_path / 'confusion.png', '--mistakes', tmp_path / 'mistakes.png']
     status, output, _ = run(of_photos[0], tmp_path / name, '--output', tmp_path / 'out.csv', *pictures)
@@ -252,8 +208,7 @@ def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction
     for data in (tmp_path, tmp_path / 'rec' / 'val.rec'):
         status, _, errors = run(prefix, data, '--output', tmp_path / 'predictions.csv')
         assert status == 0 and errors == ''
-        with open(tmp_path / 'predictions.csv', newline='') as file:
-            rows.append([(row['prediction'], row['probability']) for row in csv.DictReader(file)])
+        rows.append([(row['prediction'], row['probability']) for row in read_csv(tmp_path / 'predictions.csv')])
     assert rows[0] == rows[1] and len({probability for _, probability in rows[0]}) == len(paths)
     capsys.readouterr()
     assert main(['predict', prefix, *map(str, paths), '--json']) == 0
@@ -262,8 +217,8 @@ def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction
     np.testing.assert_allclose([row['probability'] for row in best], [float(probability) for _, probability in rows[0]], rtol=1e-4)
 
 
-def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_photos, photos):
-    before = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
+def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_photos, images):
+    before = json.loads(run(of_photos[0], images, '--json', '--per-class')[1])['per_class']
     parameters = mx.nd.load(f'{of_photos[0]}-0000.params')
     order = [2, 0, 1]  # the outputs of the network change places, and so do the names
     for name, array in parameters.items():
@@ -271,14 +226,14 @@ def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_p
             parameters[name] = array[order]
     mx.nd.save(f'{of_photos[0]}-0000.params', parameters)
     describe(of_photos[0], names=[NAMES[place] for place in order])
-    after = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
+    after = json.loads(run(of_photos[0], images, '--json', '--per-class')[1])['per_class']
     figures = [{row['name']: (row['images'], row['hits'], row['mistakes']) for row in rows} for rows in (before, after)]
     assert figures[0] == figures[1] and sum(hits for _, hits, _ in figures[0].values()) > 0
 
 
-def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos, photos, tmp_path):
-    shutil.copytree(photos / 'val' / NAMES[2], tmp_path / 'some' / NAMES[2])
-    whole = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
+def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos, images, tmp_path):
+    shutil.copytree(images / 'val' / NAMES[2], tmp_path / 'some' / NAMES[2])
+    whole = json.loads(run(of_photos[0], images, '--json', '--per-class')[1])['per_class']
     some = json.loads(run(of_photos[0], tmp_path / 'some', '--json', '--per-class')[1])['per_class']
     rates = ('precision', 'f1', 'predicted')  # these depend on the images of the other classes
     found, expected = ({key: value for key, value in rows[2].items() if key not in rates} for rows in (some, whole))
@@ -286,15 +241,15 @@ def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos,
     assert [row['images'] for row in some] == [0, 0, VALIDATION]
 
 
-def test_files_that_are_no_images_of_a_class_give_one_message(run, fails, of_photos, photos, tmp_path, recwarn, caplog):
+def test_files_that_are_no_images_of_a_class_give_one_message(run, fails, of_photos, images, tmp_path, recwarn, caplog):
     def messages():
         return [*caplog.messages, *(str(warning.message) for warning in recwarn if '.jpg' in str(warning.message))]
 
-    fails([of_photos[0], photos / 'val' / NAMES[0]], 'no folders', 'one folder for each class', 'bmx-melius predict')
+    fails([of_photos[0], images / 'val' / NAMES[0]], 'no folders', 'one folder for each class', 'bmx-melius predict')
     assert not messages()
 
-    shutil.copytree(photos / 'val' / NAMES[0], tmp_path / 'some')
-    shutil.copytree(photos / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
+    shutil.copytree(images / 'val' / NAMES[0], tmp_path / 'some')
+    shutil.copytree(images / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
     status, output, _ = run(of_photos[0], tmp_path / 'some', '--json')
     assert status == 0 and json.loads(output)['images'] == VALIDATION
     (message,) = messages()
@@ -302,28 +257,24 @@ def test_files_that_are_no_images_of_a_class_give_one_message(run, fails, of_pho
 
 
 def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, fails, tmp_path):
-    net = get_model('meliusnet22', classes=10, initial_layers='thumbnail')
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    net(mx.nd.zeros((1, *DIGITS.shape)))
-    net.save_parameters(str(tmp_path / 'epoch-0001.params'))
+    params, net = tmp_path / 'epoch-0001.params', get_model('meliusnet22', classes=10, initial_layers='thumbnail')
+    initialized(net, (1, *DIGITS.shape), mx.init.Xavier()).save_parameters(str(params))
     net.export(str(tmp_path / 'net'))
     describe(tmp_path / 'net', DIGITS, list('0123456789'))
-    params = tmp_path / 'epoch-0001.params'
     status, output, errors = run('meliusnet22', 'digits', '--params', params, '--compare', tmp_path / 'net', '--json')
     found = json.loads(output)
     assert 'no checkpoint beside' in errors and '10 classes and --initial-layers thumbnail' in errors
     assert status == 0 and found['images'] == 364 and found['input'] == DIGITS.to_json()
     assert found['compared']['different_predictions'] == 0 and found['compared']['largest_difference'] < 1e-4
 
-    fails(['meliusnet22', 'digits', '--params', tmp_path / 'epoch-0001.params', '--classes', 7], 'epoch-0001.params', '--classes')
-    fails(['meliusnet29', 'digits', '--params', tmp_path / 'epoch-0001.params'], 'meliusnet29')
+    fails(['meliusnet22', 'digits', '--params', params, '--classes', 7], 'epoch-0001.params', '--classes')
+    fails(['meliusnet29', 'digits', '--params', params], 'meliusnet29')
     fails(['meliusnet22', 'digits', '--params', tmp_path / 'none.params'], 'none.params')
     fails(['meliusnet22', 'digits'], '--params')
     announced = struct.pack('<QQQIii2qiii', 0x112, 0, 1, 0xF993FAC9, 0, 2, 1 << 20, 1 << 20, 1, 0, 0)  # one array of 2 ** 40 numbers
     (tmp_path / 'large.params').write_bytes(announced)
     fails(['meliusnet22', 'digits', '--params', tmp_path / 'large.params'], 'large.params is damaged: at byte', 'more bytes are expected')
-    fails(['meliusnet23', 'digits', '--params', tmp_path / 'epoch-0001.params'], 'meliusnet23', 'meliusnet22')
+    fails(['meliusnet23', 'digits', '--params', params], 'meliusnet23', 'meliusnet22')
 
 
 def test_without_a_description_images_are_prepared_as_options_or_the_data_ask(run, of_digits, tmp_path):
@@ -336,32 +287,32 @@ def test_without_a_description_images_are_prepared_as_options_or_the_data_ask(ru
     assert errors == '' and json.loads(output)['input'] == {**DIGITS.to_json(), 'mean': [0], 'std': [1]}
 
 
-def test_mistakes_are_one_line(fails, of_digits, of_photos, photos, tmp_path):
-    net, records = of_photos[0], photos / 'rec' / 'val.rec'
+def test_mistakes_are_one_line(fails, of_digits, of_photos, images, tmp_path):
+    net, records = of_photos[0], images / 'rec' / 'val.rec'
     fails([tmp_path / 'none', 'digits'], 'none-symbol.json')
     fails([net, tmp_path / 'none'], 'none', 'digits')
     fails([net, 'digits'], 'no class of this name')
     (tmp_path / 'empty').mkdir()
     fails([net, tmp_path / 'empty'], 'no folders')
-    fails([net, photos, '--params', 'x.params'], '--params', 'zoo')
-    fails([net, photos, '--confusion', 'x.jpgg'], 'x.jpgg', '.png')
-    fails([net, photos, '--output', tmp_path / 'none' / 'x.csv'], 'x.csv', 'no folder')
-    fails([net, photos, '--compare', of_digits[0]], 'another input')
-    fails([net, photos, '--compare', tmp_path / 'none'], 'none')
-    fails([net, photos, '-j', '0'], '-j')
-    fails([net, photos, '--channels', '1', '--mean=1', '--std=1'], 'does not fit')
+    fails([net, images, '--params', 'x.params'], '--params', 'zoo')
+    fails([net, images, '--confusion', 'x.jpgg'], 'x.jpgg', '.png')
+    fails([net, images, '--output', tmp_path / 'none' / 'x.csv'], 'x.csv', 'no folder')
+    fails([net, images, '--compare', of_digits[0]], 'another input')
+    fails([net, images, '--compare', tmp_path / 'none'], 'none')
+    fails([net, images, '-j', '0'], '-j')
+    fails([net, images, '--channels', '1', '--mean=1', '--std=1'], 'does not fit')
 
     describe(net, names=['class0', 'class1', 'klass2'])
-    fails([net, photos], "'class2'", 'no class of this name', "'class0'")
+    fails([net, images], "'class2'", 'no class of this name', "'class0'")
     describe(net, names=['class0', 'class0', 'class1'])
-    fails([net, photos], "'class0'", 'two classes of this name')
-    fails([net, photos, '--compare', of_photos[1]], 'class_names')
+    fails([net, images], "'class0'", 'two classes of this name')
+    fails([net, images, '--compare', of_photos[1]], 'class_names')
     describe(net, names=[1, 2, 3])
-    fails([net, photos], 'class_names')
+    fails([net, images], 'class_names')
     describe(net, names=None)
-    shutil.copytree(photos / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
+    shutil.copytree(images / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
     fails([net, tmp_path / 'some'], '1 classes', 'has 3', '--classes-file')
-    shutil.copytree(photos / 'val', tmp_path / 'noise')
+    shutil.copytree(images / 'val', tmp_path / 'noise')
     (tmp_path / 'noise' / NAMES[1] / '0.jpg').write_bytes(b'\xff\xd8 no image \xff\xd9')
     fails([net, tmp_path / 'noise'], '0.jpg', 'no image')
     shutil.copy(records, tmp_path / 'val.rec')
@@ -372,4 +323,4 @@ def test_mistakes_are_one_line(fails, of_digits, of_photos, photos, tmp_path):
     parameters = mx.nd.load(f'{net}-0000.params')
     name = next(name for name in parameters if 'dense' in name and 'weight' in name)
     mx.nd.save(f'{net}-0000.params', {**parameters, name: parameters[name] * np.nan})
-    fails([net, photos], 'not finite', os.path.join('class0', '0.jpg'))
+    fails([net, images], 'not finite', os.path.join('class0', '0.jpg'))

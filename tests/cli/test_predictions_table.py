@@ -5,20 +5,14 @@ import io
 import json
 import sys
 
-import mxnet as mx
 import pytest
 from mxnet.gluon import nn
-from support.classifiers import NAMES, SPEC, describe, write_image
+from support.classifiers import NAMES, classifier, describe, write_image
 
 
 @pytest.fixture
 def prefix(tmp_path):
-    net = nn.HybridSequential()
-    net.add(nn.Conv2D(4, 3, 2), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
-    net.initialize(mx.init.Normal(0.3))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    net.export(str(tmp_path / 'net'))
+    classifier(nn.Conv2D(4, 3, 2)).export(str(tmp_path / 'net'))
     describe(tmp_path / 'net')
     return tmp_path / 'net'
 

@@ -79,8 +79,8 @@ inline Case random_case(unsigned seed) {
     bmx::BinaryConv& v = c.conv;
     v.groups = r.once_in(4) ? r.between(2, 6) : 1;
     const bool round_channels = r.once_in(2);  // to cover the fast paths
-    const int most = v.groups == 1 ? 200 : 70;
-    v.in_channels = v.groups * (round_channels ? 32 * r.between(1, most / 32) : r.between(1, most));
+    const int max_channels = v.groups == 1 ? 200 : 70;
+    v.in_channels = v.groups * (round_channels ? 32 * r.between(1, max_channels / 32) : r.between(1, max_channels));
     v.out_channels = v.groups * (r.once_in(2) ? 16 * r.between(1, 5) : r.between(1, v.groups == 1 ? 130 : 40));
     v.kernel_h = r.once_in(2) ? 3 : r.between(1, 7);
     v.kernel_w = r.once_in(2) ? v.kernel_h : r.between(1, 7);

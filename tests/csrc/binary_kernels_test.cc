@@ -134,6 +134,14 @@ void set_element(uint8_t* pixel, int unit_bytes, int element) {
     pixel[element / in_byte] |= 1 << element % in_byte;
 }
 
+// Fills memory with random bits.
+template <typename T>
+void fill_randomly(const Guarded<T>& memory, Random& r) {
+    for (T& element : memory) {
+        element = static_cast<T>(r.word());
+    }
+}
+
 template <typename T>
 bool check_convolve(const BinaryKernels& table, const Example& e) {
     const Case& c = e.c;
@@ -145,9 +153,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     const ptrdiff_t row_bytes = (e.width + c.gap) * pixel_bytes;
     const size_t map_bytes = row_bytes * (e.height - 1) + pixel_bytes * (e.width - 1) + v.units() * table.unit_bytes;
     Guarded<uint8_t> map(map_bytes + kReadAhead, at_end);
-    for (size_t i = 0; i < map_bytes + kReadAhead; ++i) {
-        map.data()[i] = static_cast<uint8_t>(r.word());
-    }
+    fill_randomly(map, r);
     for (int y = 0; y < e.height; ++y) {
         for (int x = 0; x < e.width; ++x) {
             uint8_t* pixel = map.data() + y * row_bytes + x * pixel_bytes;
@@ -220,38 +226,46 @@ int16_t special(int16_t, Random& r) {
     return values[r.between(0, 7)];
 }
 
+// Numbers, some of them special, and thresholds of channels with which they are compared.
+template <typename T>
+struct Comparison {
+    Comparison(const Case& c, size_t size, Random& r)
+        : x(size, c.seed % 2),
+          threshold(c.conv.in_channels, c.seed % 2),
+          flip((c.conv.in_channels + 31) / 32, c.seed % 2) {
+        for (const Guarded<T>* numbers : {&x, &threshold}) {
+            for (T& number : *numbers) {
+                number = r.once_in(8) ? special(T(), r) : T(r.between(-20, 20));
+            }
+        }
+        for (int i = 0; i < c.conv.in_channels; ++i) {
+            flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
+        }
+    }
+    bool bit(size_t at, int channel) const {
+        return (x[at] >= threshold[channel]) != (flip[channel / 32] >> channel % 32 & 1);
+    }
+
+    Guarded<T> x, threshold;
+    Guarded<uint32_t> flip;
+};
+
 template <typename T>
 bool check_pack(const BinaryKernels& table,
                 void (*pack)(const T*, ptrdiff_t, int, int, const T*, const uint32_t*, uint32_t*), const Case& c) {
     Random r(c.seed + 2);
     const int channels = c.conv.in_channels, pixels = c.columns, units = (channels + 31) / 32;
     const ptrdiff_t stride = channels + c.gap;
-    const bool at_end = c.seed % 2;
-    Guarded<T> x(stride * (pixels - 1) + channels, at_end), threshold(channels, at_end);
-    Guarded<uint32_t> flip(units, at_end);
-    const auto draw = [&] { return r.once_in(8) ? special(T(), r) : T(r.between(-20, 20)); };
-    for (auto& value : x) {
-        value = draw();
-    }
-    for (auto& value : threshold) {
-        value = draw();
-    }
-    for (int i = 0; i < channels; ++i) {
-        flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
-    }
-
-    Guarded<uint32_t> words(size_t(units) * pixels, at_end);
-    for (auto& word : words) {
-        word = r.word();
-    }
+    const Comparison<T> compared(c, stride * (pixels - 1) + channels, r);
+    const Guarded<uint32_t> words(size_t(units) * pixels, c.seed % 2);
+    fill_randomly(words, r);
     std::vector<uint32_t> expected(words.size());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         for (int i = 0; i < channels; ++i) {
-            const bool bit = (x[pixel * stride + i] >= threshold[i]) != (flip[i / 32] >> i % 32 & 1);
-            expected[pixel * units + i / 32] |= uint32_t(bit) << i % 32;
+            expected[pixel * units + i / 32] |= uint32_t(compared.bit(pixel * stride + i, i)) << i % 32;
         }
     }
-    pack(x.data(), stride, pixels, channels, threshold.data(), flip.data(), words.data());
+    pack(compared.x.data(), stride, pixels, channels, compared.threshold.data(), compared.flip.data(), words.data());
     for (size_t i = 0; i < words.size(); ++i) {
         if (words[i] != expected[i]) {
             return fail(table, c, "packed word", i, words[i], expected[i]);
@@ -264,29 +278,15 @@ bool check_pack_planes(const BinaryKernels& table, const Case& c) {
     Random r(c.seed + 4);
     const int channels = c.conv.in_channels, pixels = c.columns, units = (channels + 31) / 32;
     const ptrdiff_t stride = pixels + c.gap;
-    const bool at_end = c.seed % 2;
-    Guarded<float> x(stride * (channels - 1) + pixels, at_end), threshold(channels, at_end);
-    Guarded<uint32_t> flip(units, at_end), words(size_t(units) * pixels, at_end);
-    const auto draw = [&] { return r.once_in(8) ? special(0.f, r) : float(r.between(-20, 20)); };
-    for (auto& value : x) {
-        value = draw();
-    }
-    for (auto& value : threshold) {
-        value = draw();
-    }
-    for (int i = 0; i < channels; ++i) {
-        flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
-    }
-    for (auto& word : words) {
-        word = r.word();
-    }
-    table.pack_planes(x.data(), stride, pixels, channels, threshold.data(), flip.data(), words.data());
+    const Comparison<float> compared(c, stride * (channels - 1) + pixels, r);
+    const Guarded<uint32_t> words(size_t(units) * pixels, c.seed % 2);
+    fill_randomly(words, r);
+    table.pack_planes(compared.x.data(), stride, pixels, channels, compared.threshold.data(), compared.flip.data(),
+                      words.data());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         for (int channel = 0; channel < units * 32; ++channel) {
-            const int at = pixel * units + channel / 32;
-            const bool is = words[at] >> channel % 32 & 1, flipped = flip[channel / 32] >> channel % 32 & 1;
-            const bool above = channel < channels && x[channel * stride + pixel] >= threshold[channel];
-            if (is != (above != flipped)) {
+            const bool is = words[pixel * units + channel / 32] >> channel % 32 & 1;
+            if (is != (channel < channels && compared.bit(channel * stride + pixel, channel))) {
                 return fail(table, c, "bit packed from planes", channel, is, !is);
             }
         }
@@ -298,15 +298,10 @@ bool check_expand(const BinaryKernels& table, const Case& c) {
     Random r(c.seed + 3);
     const int pixels = c.columns, units = (c.conv.in_channels + 31) / 32;
     const ptrdiff_t packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
-    const bool at_end = c.seed % 2;
-    Guarded<uint32_t> words(size_t(units) * pixels, at_end);
-    for (auto& word : words) {
-        word = r.word();
-    }
-    Guarded<uint8_t> packed(packed_stride * (pixels - 1) + units * table.unit_bytes, at_end);
-    for (auto& byte : packed) {
-        byte = static_cast<uint8_t>(r.word());
-    }
+    const Guarded<uint32_t> words(size_t(units) * pixels, c.seed % 2);
+    fill_randomly(words, r);
+    Guarded<uint8_t> packed(packed_stride * (pixels - 1) + units * table.unit_bytes, c.seed % 2);
+    fill_randomly(packed, r);
     std::vector<uint8_t> expected(packed.begin(), packed.end());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         uint8_t* to = expected.data() + pixel * packed_stride;

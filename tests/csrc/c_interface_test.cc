@@ -59,26 +59,23 @@ struct Run {
     int run(const bmx_program* program) { return bmx_program_run(program, shapes.data(), inputs, outputs, threads); }
 };
 
+// Requires that a call returns `failure`, the value that stands for an error, with a reason.
+#define REFUSED(call, failure, reason) require_failure(#call, [&] { return (call) == (failure); }, reason)
+
 void check_programs(const std::vector<int32_t>& words) {
-    require_failure("create NULL", [&] { return !bmx_program_create(nullptr, 4, BMX_EXACT); }, "words is NULL");
-    require_failure("create empty", [&] { return !bmx_program_create(words.data(), 0, BMX_EXACT); }, "header: 0 words");
-    require_failure(
-        "create a part", [&] { return !bmx_program_create(words.data(), words.size() - 1, BMX_EXACT); },
-        "word 2, length");
-    require_failure(
-        "create with 3", [&] { return !bmx_program_create(words.data(), words.size(), 3); }, "the precision is 3");
-    require_failure("load NULL", [&] { return !bmx_program_load(nullptr, BMX_EXACT); }, "path is NULL");
-    require_failure("load nothing", [&] { return !bmx_program_load("", BMX_EXACT); }, ": cannot read it: No such file");
-    require_failure("load a folder", [&] { return !bmx_program_load("/", BMX_EXACT); }, "/: ");
-    require_failure("load a device", [&] { return !bmx_program_load("/dev/null", BMX_EXACT); }, "/dev/null: ");
-    require_failure("load NULL", [&] { return !bmx_program_load_memory(nullptr, 16, BMX_EXACT); }, "content is NULL");
-    require_failure(
-        "load no bytes", [&] { return !bmx_program_load_memory(words.data(), 0, BMX_EXACT); },
-        "content: not a .params file");
-    require_failure(
-        "load words", [&] { return !bmx_program_load_memory(words.data(), words.size(), BMX_EXACT); },
-        "content: not a");
-    require_failure("load with 3", [&] { return !bmx_program_load_memory(words.data(), 16, 3); }, "the precision is 3");
+    const int32_t* const begin = words.data();
+    REFUSED(bmx_program_create(nullptr, 4, BMX_EXACT), nullptr, "words is NULL");
+    REFUSED(bmx_program_create(begin, 0, BMX_EXACT), nullptr, "header: 0 words");
+    REFUSED(bmx_program_create(begin, words.size() - 1, BMX_EXACT), nullptr, "word 2, length");
+    REFUSED(bmx_program_create(begin, words.size(), 3), nullptr, "the precision is 3");
+    REFUSED(bmx_program_load(nullptr, BMX_EXACT), nullptr, "path is NULL");
+    REFUSED(bmx_program_load("", BMX_EXACT), nullptr, ": cannot read it: No such file");
+    REFUSED(bmx_program_load("/", BMX_EXACT), nullptr, "/: ");
+    REFUSED(bmx_program_load("/dev/null", BMX_EXACT), nullptr, "/dev/null: ");
+    REFUSED(bmx_program_load_memory(nullptr, 16, BMX_EXACT), nullptr, "content is NULL");
+    REFUSED(bmx_program_load_memory(begin, 0, BMX_EXACT), nullptr, "content: not a .params file");
+    REFUSED(bmx_program_load_memory(begin, words.size(), BMX_EXACT), nullptr, "content: not a");
+    REFUSED(bmx_program_load_memory(begin, 16, 3), nullptr, "the precision is 3");
     bmx_program_destroy(nullptr);
 }
 
@@ -86,36 +83,22 @@ void check_queries(const bmx_program* program) {
     Run run;
     int64_t shapes[8];
     int ranks[2];
-    require_failure("inputs of NULL", [&] { return bmx_program_inputs(nullptr) == 0; }, "program is NULL");
-    require_failure("outputs of NULL", [&] { return bmx_program_outputs(nullptr) == 0; }, "program is NULL");
-    require_failure(
-        "shape of NULL", [&] { return bmx_program_input_shape(nullptr, 0, shapes) == 0; }, "program is NULL");
-    require_failure(
-        "shape to NULL", [&] { return bmx_program_input_shape(program, 0, nullptr) == 0; }, "shape is NULL");
-    require_failure(
-        "shape of input 2", [&] { return bmx_program_input_shape(program, 2, shapes) == 0; }, "there is no input 2");
     const int64_t* input = run.shapes.data();
-    require_failure(
-        "infer NULL", [&] { return bmx_program_infer(nullptr, input, shapes, ranks) == 1; }, "program is NULL");
-    require_failure(
-        "infer from NULL", [&] { return bmx_program_infer(program, nullptr, shapes, ranks) == 1; },
-        "input_shapes is NULL");
-    require_failure(
-        "infer to NULL", [&] { return bmx_program_infer(program, input, nullptr, ranks) == 1; },
-        "output_shapes is NULL");
-    require_failure(
-        "infer ranks", [&] { return bmx_program_infer(program, input, shapes, nullptr) == 1; }, "output_ranks is NULL");
-    require_failure(
-        "memory of NULL", [&] { return bmx_program_working_memory(nullptr, input, 1) == -1; }, "program is NULL");
-    require_failure(
-        "memory of no shapes", [&] { return bmx_program_working_memory(program, nullptr, 1) == -1; },
-        "input_shapes is");
-    require_failure(
-        "memory of -1 threads", [&] { return bmx_program_working_memory(program, input, -1) == -1; },
-        "threads must be");
-    require_failure("peaks to NULL", [&] { return bmx_measure_peaks(1, nullptr, nullptr) == 1; }, "callback is NULL");
+    REFUSED(bmx_program_inputs(nullptr), 0, "program is NULL");
+    REFUSED(bmx_program_outputs(nullptr), 0, "program is NULL");
+    REFUSED(bmx_program_input_shape(nullptr, 0, shapes), 0, "program is NULL");
+    REFUSED(bmx_program_input_shape(program, 0, nullptr), 0, "shape is NULL");
+    REFUSED(bmx_program_input_shape(program, 2, shapes), 0, "there is no input 2");
+    REFUSED(bmx_program_infer(nullptr, input, shapes, ranks), 1, "program is NULL");
+    REFUSED(bmx_program_infer(program, nullptr, shapes, ranks), 1, "input_shapes is NULL");
+    REFUSED(bmx_program_infer(program, input, nullptr, ranks), 1, "output_shapes is NULL");
+    REFUSED(bmx_program_infer(program, input, shapes, nullptr), 1, "output_ranks is NULL");
+    REFUSED(bmx_program_working_memory(nullptr, input, 1), -1, "program is NULL");
+    REFUSED(bmx_program_working_memory(program, nullptr, 1), -1, "input_shapes is");
+    REFUSED(bmx_program_working_memory(program, input, -1), -1, "threads must be");
+    REFUSED(bmx_measure_peaks(1, nullptr, nullptr), 1, "callback is NULL");
     for (double seconds : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-        require_failure("peaks", [&] { return bmx_measure_peaks(seconds, ignore_peak, nullptr) == 1; }, "seconds is ");
+        REFUSED(bmx_measure_peaks(seconds, ignore_peak, nullptr), 1, "seconds is ");
     }
 }
 
@@ -146,30 +129,70 @@ const Mistake kMistakes[] = {
 void check_runs(const bmx_program* program) {
     Run run;
     const int64_t* shapes = run.shapes.data();
-    require_failure(
-        "run NULL", [&] { return bmx_program_run(nullptr, shapes, run.inputs, run.outputs, 1) == 1; },
-        "program is NULL");
-    require_failure(
-        "no shapes", [&] { return bmx_program_run(program, nullptr, run.inputs, run.outputs, 1) == 1; },
-        "input_shapes is");
-    require_failure(
-        "no inputs", [&] { return bmx_program_run(program, shapes, nullptr, run.outputs, 1) == 1; }, "inputs is NULL");
-    require_failure(
-        "no outputs", [&] { return bmx_program_run(program, shapes, run.inputs, nullptr, 1) == 1; }, "outputs is NULL");
-    require_failure(
-        "no callback",
-        [&] { return bmx_program_profile(program, shapes, run.inputs, run.outputs, 1, nullptr, nullptr) == 1; },
-        "callback is NULL");
+    REFUSED(bmx_program_run(nullptr, shapes, run.inputs, run.outputs, 1), 1, "program is NULL");
+    REFUSED(bmx_program_run(program, nullptr, run.inputs, run.outputs, 1), 1, "input_shapes is");
+    REFUSED(bmx_program_run(program, shapes, nullptr, run.outputs, 1), 1, "inputs is NULL");
+    REFUSED(bmx_program_run(program, shapes, run.inputs, nullptr, 1), 1, "outputs is NULL");
+    REFUSED(bmx_program_profile(program, shapes, run.inputs, run.outputs, 1, nullptr, nullptr), 1, "callback is NULL");
     for (const Mistake& mistake : kMistakes) {
         Run wrong;
         mistake.change(wrong);
-        require_failure("run", [&] { return wrong.run(program) == 1; }, mistake.reason);
-        const auto profile = [&] {
-            return bmx_program_profile(program, wrong.shapes.data(), wrong.inputs, wrong.outputs, wrong.threads,
-                                       ignore_step, nullptr) == 1;
-        };
-        require_failure("profile", profile, mistake.reason);
+        const int64_t* wrong_shapes = wrong.shapes.data();
+        REFUSED(wrong.run(program), 1, mistake.reason);
+        REFUSED(bmx_program_profile(program, wrong_shapes, wrong.inputs, wrong.outputs, wrong.threads, ignore_step,
+                                    nullptr),
+                1, mistake.reason);
     }
+}
+
+// Calls of the functions for classifiers that have no valid one: tests/native/test_c_classifier.py has the others.
+void check_classifiers(const std::vector<int32_t>& words) {
+    const std::string symbol =
+        R"({"nodes": [{"op": "null"}, {"op": "bmx_melius_packed"}], "heads": [[1, 0]], "attrs": )"
+        R"({"bmx_melius_description": ["str", "{\"input\": {\"channels\": 1, \"size\": 4, \"resize\": null, )"
+        R"(\"mean\": [0], \"std\": [1]}}"]}})";
+    const auto load_memory = [&](const void* text, size_t bytes, const void* parameters, int precision) {
+        return !bmx_classifier_load_memory(text, bytes, parameters, 4 * words.size(), precision);
+    };
+    require_failure("load NULL", [&] { return !bmx_classifier_load(nullptr, BMX_EXACT); }, "prefix is NULL");
+    require_failure("load with 3", [&] { return !bmx_classifier_load("net", 3); }, "the precision is 3");
+    require_failure("load none", [&] { return !bmx_classifier_load("", BMX_EXACT); }, "-symbol.json: cannot read it");
+    require_failure("no symbol", [&] { return load_memory(nullptr, 1, words.data(), BMX_EXACT); }, "symbol is NULL");
+    require_failure(
+        "no bytes", [&] { return load_memory("", 0, words.data(), BMX_EXACT); }, "symbol: the symbol is damaged");
+    require_failure(
+        "no parameters", [&] { return load_memory(symbol.data(), symbol.size(), nullptr, BMX_EXACT); },
+        "parameters is NULL");
+    require_failure(
+        "words", [&] { return load_memory(symbol.data(), symbol.size(), words.data(), BMX_EXACT); },
+        "parameters: not a .params file");
+    bmx_classifier_destroy(nullptr);
+    uint8_t pixel = 0;
+    int64_t shape[4];
+    float input;
+    size_t number;
+    double probability;
+    require_failure("classes", [&] { return !bmx_classifier_classes(nullptr); }, "classifier is NULL");
+    require_failure("name", [&] { return !bmx_classifier_class_name(nullptr, 0); }, "classifier is NULL");
+    require_failure("shape", [&] { return bmx_classifier_input_shape(nullptr, shape) == 1; }, "classifier is NULL");
+    require_failure(
+        "preprocess", [&] { return bmx_classifier_preprocess(nullptr, &pixel, 1, 1, 1, &input) == 1; },
+        "classifier is NULL");
+    require_failure(
+        "classify", [&] { return !bmx_classifier_classify(nullptr, &pixel, 1, 1, 1, 1, 1, &number, &probability); },
+        "classifier is NULL");
+}
+
+// Returns whether a profile has the results of a run, and for each step its name and a time.
+bool profiles(const bmx_program* program, const Run& expected) {
+    Run run;
+    std::vector<std::string> names;
+    const auto note = [](void* names, const char* name, double seconds, int64_t, int) {
+        static_cast<std::vector<std::string>*>(names)->push_back(seconds >= 0 && seconds < 1000 ? name : "");
+    };
+    return !bmx_program_profile(program, run.shapes.data(), run.inputs, run.outputs, 2, note, &names) &&
+           run.map == expected.map && run.scores == expected.scores && names.size() > 1 &&
+           std::find(names.begin(), names.end(), "") == names.end();
 }
 
 }  // namespace
@@ -187,10 +210,15 @@ int main() {
     check_programs(words);
     check_queries(program);
     check_runs(program);
+    check_classifiers(words);
     int64_t shape[4] = {};
     const bool known = bmx_program_input_shape(program, 0, shape) == 4 && !std::memcmp(shape, kShape, sizeof shape);
     if (!known || after.run(program) || after.map != before.map || after.scores != before.scores) {
         std::fprintf(stderr, "the program computes something else after the failures\n");
+        return 1;
+    }
+    if (!profiles(program, before)) {
+        std::fprintf(stderr, "a profile is incomplete or computes something else\n");
         return 1;
     }
     bmx_program_destroy(program);

@@ -174,9 +174,9 @@ bool loads(int repetitions) {
 bool forks(int repetitions) {
     bmx_program* program = create(words_of(1));
     const Expected expected(program);
-    const int most = repetitions < kForks ? repetitions : kForks;
+    const int forks = repetitions < kForks ? repetitions : kForks;
     const bool good = concurrently(repetitions, [&](int caller, int i) {
-        if (caller || i >= most) {
+        if (caller || i >= forks) {
             return expected.has(i + caller, run(program, request_of(i + caller)));
         }
         const pid_t child = fork();

@@ -23,7 +23,7 @@ constexpr double kTolerance = 1e-5;  // relative to the sum of magnitudes
 inline std::mt19937 generator(1);
 
 // The distributions of <random> give other numbers in each standard library, and digests are compared between machines.
-inline int pick(int least, int most) { return least + static_cast<int>(generator() % (most - least + 1u)); }
+inline int pick(int low, int high) { return low + static_cast<int>(generator() % (high - low + 1u)); }
 inline int pick(std::initializer_list<int> choices) { return choices.begin()[pick(0, int(choices.size()) - 1)]; }
 inline bool toss() { return pick(0, 1); }
 

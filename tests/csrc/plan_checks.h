@@ -77,7 +77,7 @@ inline void check_slabs(const Planned& p) {
 }
 
 // Simulates the groups in order, with the value that each buffer holds: each group must find its operands in the
-// buffers given by the placement, within the lifetimes of these.
+// buffers given by the placement, within the live ranges of these.
 inline void check_order(const Planned& p) {
     std::vector<int> held(p.placement.buffers.size(), -1);
     const auto is_live = [&](int buffer, int group) {

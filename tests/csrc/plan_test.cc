@@ -3,7 +3,7 @@
 //     plan_test [FILE...]
 //
 // Checks the passes on small programs, and the plans of the programs whose words are in FILEs. Prints a line for each
-// FILE with the numbers of its convolutions, followed by s in a stem, and by b if an affine operation takes the bias.
+// FILE with what the export to C decides too (print_decisions).
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -17,6 +17,14 @@ namespace {
 using bmx::Op;
 using bmx::StepKind;
 using Kinds = std::vector<StepKind>;
+
+std::vector<void (*)()> tests;
+
+// Defines a function without arguments that `main` calls.
+#define TEST(name)                                              \
+    void name();                                                \
+    const bool name##_is_known = (tests.push_back(name), true); \
+    void name()
 
 Kinds kinds_of(const Planned& p) {
     Kinds kinds;
@@ -51,7 +59,7 @@ Planned plan(const char* name, const ProgramBuilder& builder, const std::vector<
 
 // --- fusion
 
-void first_convolutions_are_one_step() {
+TEST(first_convolutions_are_one_step) {
     ProgramBuilder b;
     const int image = b.input(3, 16, 16);
     const int first = b.relu(b.affine(b.conv(image, 8, 3)));
@@ -61,7 +69,7 @@ void first_convolutions_are_one_step() {
     CHECK((ops_of(p, last) == std::vector<Op>{Op::conv, Op::affine, Op::relu, Op::conv, Op::relu, Op::max_pool}));
 }
 
-void a_transition_is_one_step() {
+TEST(a_transition_is_one_step) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8);
     const int y = b.affine(b.conv(b.shuffle(b.relu(b.max_pool(b.affine(x))), 4), 32, 1, 4));
@@ -70,7 +78,7 @@ void a_transition_is_one_step() {
     CHECK(producer(p, y).operations.size() == 6);
 }
 
-void what_has_two_readers_is_not_swallowed() {
+TEST(what_has_two_readers_is_not_fused) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), normalized = b.affine(x), rectified = b.relu(normalized);
     const int mean = b.global_avg_pool(normalized);
@@ -80,7 +88,7 @@ void what_has_two_readers_is_not_swallowed() {
     CHECK(producer(p, normalized).operations.size() == 1);
 }
 
-void two_poolings_are_two_steps() {
+TEST(two_poolings_are_two_steps) {
     ProgramBuilder b;
     const int once = b.max_pool(b.input(64, 8, 8)), twice = b.max_pool(once);
     const Planned p = plan("two poolings", b, {twice});
@@ -88,7 +96,7 @@ void two_poolings_are_two_steps() {
     CHECK((ops_of(p, twice) == std::vector<Op>{Op::max_pool}));
 }
 
-void an_output_is_not_swallowed() {
+TEST(an_output_is_not_fused) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), normalized = b.affine(x), mean = b.global_avg_pool(normalized);
     const Planned p = plan("output", b, {normalized, mean});
@@ -96,7 +104,7 @@ void an_output_is_not_swallowed() {
     CHECK((ops_of(p, mean) == std::vector<Op>{Op::global_avg_pool}));
 }
 
-void a_convolution_compares_and_adds() {
+TEST(a_convolution_compares_and_adds) {
     ProgramBuilder b;
     const int x = b.relu(b.input(64, 8, 8));
     const int z = b.binary_conv(b.threshold(x), 64), y = b.add(z, x);
@@ -106,7 +114,7 @@ void a_convolution_compares_and_adds() {
     CHECK((ops_of(p, y) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::add}));
 }
 
-void what_follows_a_float_convolution_is_part_of_it() {
+TEST(what_follows_a_float_convolution_is_part_of_it) {
     ProgramBuilder b;
     const int x = b.relu(b.input(64, 8, 8));
     const int y = b.relu(b.add(b.affine(b.conv(b.relu(b.conv(x, 64, 3)), 64, 3)), x));
@@ -117,7 +125,7 @@ void what_follows_a_float_convolution_is_part_of_it() {
     CHECK(producer(p, y).elementwise == 2);
 }
 
-void a_depthwise_convolution_ends_the_first_layers() {
+TEST(a_depthwise_convolution_ends_the_first_layers) {
     ProgramBuilder b;
     const int x = b.relu(b.conv(b.input(3, 16, 16), 8, 3)), y = b.relu(b.conv(x, 8, 3, 8));
     const Planned p = plan("depthwise", b, {y});
@@ -126,14 +134,14 @@ void a_depthwise_convolution_ends_the_first_layers() {
     CHECK(!bmx::is_depthwise(p.program, producer(p, x).operations[0]));
 }
 
-void an_input_that_is_only_compared_is_packed_at_once() {
+TEST(an_input_that_is_only_compared_is_packed_at_once) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), y = b.binary_conv(b.threshold(x), 64);
     const Planned p = plan("packed input", b, {y});
     CHECK((kinds_of(p) == Kinds{StepKind::input_pack, StepKind::binary_conv, StepKind::output}));
 }
 
-void elementwise_operations_after_a_convolution_are_part_of_it() {
+TEST(elementwise_operations_after_a_convolution_are_part_of_it) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8);
     const int y = b.add(b.prelu(b.affine(b.binary_conv(b.threshold(x), 64))), x);
@@ -145,7 +153,7 @@ void elementwise_operations_after_a_convolution_are_part_of_it() {
     CHECK(producer(p, y).sums == bmx::DataType::i16 && producer(p, y).type == bmx::DataType::f32);
 }
 
-void elementwise_operations_are_one_step_and_pack() {
+TEST(elementwise_operations_are_one_step_and_pack) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), y = b.prelu(b.affine(b.add(x, x))), z = b.binary_conv(b.threshold(y), 64);
     const Planned p = plan("elementwise", b, {b.max_pool(z), y});
@@ -154,7 +162,7 @@ void elementwise_operations_are_one_step_and_pack() {
     CHECK(std::count(kinds.begin(), kinds.end(), StepKind::pack) == 0);
 }
 
-void an_operand_that_is_computed_later_ends_a_chain() {
+TEST(an_operand_that_is_computed_later_ends_a_chain) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), y = b.prelu(x), gate = b.sigmoid(b.global_avg_pool(b.max_pool(x)));
     const int z = b.prelu(b.multiply(y, gate));
@@ -163,7 +171,7 @@ void an_operand_that_is_computed_later_ends_a_chain() {
     CHECK((ops_of(p, z) == std::vector<Op>{Op::multiply, Op::prelu}));
 }
 
-void the_mean_of_channels_ends_a_chain() {
+TEST(the_mean_of_channels_ends_a_chain) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), mean = b.channel_mean(b.relu(x)), y = b.multiply(x, mean);
     const Planned p = plan("mean of channels", b, {y});
@@ -172,7 +180,7 @@ void the_mean_of_channels_ends_a_chain() {
 
 // --- views
 
-void concat_and_slice_make_no_step() {
+TEST(concat_and_slice_make_no_step) {
     ProgramBuilder b;
     const int x = b.input(32, 4, 4), y = b.relu(x);
     const int joined = b.concat({x, y, x}), cut = b.slice(joined, 16, 80), z = b.global_avg_pool(cut);
@@ -187,7 +195,7 @@ void concat_and_slice_make_no_step() {
           source.slabs[2].channels == 16);
 }
 
-void neighbouring_slices_are_one_slab() {
+TEST(neighbouring_slices_are_one_slab) {
     ProgramBuilder b;
     const int x = b.input(32, 4, 4);
     const int joined = b.concat({b.slice(x, 0, 8), b.slice(x, 8, 20), b.slice(x, 20, 32)});
@@ -195,7 +203,7 @@ void neighbouring_slices_are_one_slab() {
     CHECK(p.views.parts[joined].size() == 1);
 }
 
-void views_that_break_words_of_bits_are_copied() {
+TEST(views_that_break_words_of_bits_are_copied) {
     ProgramBuilder b;
     const int x = b.input(48, 4, 4), joined = b.concat({b.relu(x), x}), y = b.binary_conv(b.threshold(joined), 8);
     const Planned p = plan("broken words", b, {y});
@@ -217,15 +225,20 @@ size_t parts_read(const Planned& p) {
     return parts;
 }
 
-void few_parts_are_read_in_all() {
-    constexpr int kSlices = 256, kConcats = 50, kOperands = 2048;
-    ProgramBuilder b;
-    const int x = b.input(kSlices);
+// Returns the channels of an input in reverse order, each of which is a part.
+int reversed_input(ProgramBuilder& b, int channels) {
+    const int x = b.input(channels);
     std::vector<int> slices;
-    for (int i = kSlices; i > 0; i--) {
+    for (int i = channels; i > 0; i--) {
         slices.push_back(b.slice(x, i - 1, i));
     }
-    const int reversed = b.concat(slices);
+    return b.concat(slices);
+}
+
+TEST(few_parts_are_read_in_all) {
+    constexpr int kSlices = 256, kConcats = 50, kOperands = 2048;
+    ProgramBuilder b;
+    const int reversed = reversed_input(b, kSlices);
     std::vector<int> concats;
     for (int i = 0; i < kConcats; i++) {
         concats.push_back(b.concat(std::vector<int>(kOperands, reversed)));
@@ -234,15 +247,10 @@ void few_parts_are_read_in_all() {
     CHECK(parts_read(p) < kConcats * kOperands + (1 << 16));
 }
 
-void views_that_are_read_too_often_are_copied() {
+TEST(views_that_are_read_too_often_are_copied) {
     constexpr int kParts = 200, kReaders = 1000;
     ProgramBuilder b;
-    const int x = b.input(kParts);
-    std::vector<int> slices;
-    for (int i = kParts; i > 0; i--) {
-        slices.push_back(b.slice(x, i - 1, i));
-    }
-    const int reversed = b.concat(slices);
+    const int reversed = reversed_input(b, kParts);
     std::vector<int> outputs;
     for (int i = 0; i < kReaders; i++) {
         outputs.push_back(b.global_avg_pool(reversed));
@@ -251,7 +259,7 @@ void views_that_are_read_too_often_are_copied() {
     CHECK(producer(p, reversed).kind == StepKind::copy && parts_read(p) < kReaders * 3);
 }
 
-void steps_that_no_output_needs_are_left_out() {
+TEST(steps_that_no_output_needs_are_left_out) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8);
     b.binary_conv(b.threshold(x), 64);
@@ -266,7 +274,7 @@ void steps_that_no_output_needs_are_left_out() {
 
 // --- placement
 
-void sums_lie_where_their_summand_lay() {
+TEST(sums_lie_where_their_summand_lay) {
     ProgramBuilder b;
     const int x = b.relu(b.input(64, 8, 8)), y = b.add(b.binary_conv(b.threshold(x), 64), x);
     CHECK(share_a_buffer(plan("in place", b, {y}), x, y));
@@ -275,7 +283,7 @@ void sums_lie_where_their_summand_lay() {
     CHECK(!share_a_buffer(plan("summand is read later", b, {later}), x, y));
 }
 
-void sums_with_a_slice_lie_where_the_slice_lay() {
+TEST(sums_with_a_slice_lie_where_the_slice_lay) {
     ProgramBuilder b;
     const int x = b.binary_conv(b.threshold(b.input(64, 8, 8)), 64), y = b.binary_conv(b.threshold(x), 64);
     const int joined = b.concat({x, y});
@@ -286,7 +294,7 @@ void sums_with_a_slice_lie_where_the_slice_lay() {
     CHECK(ops_of(p, sum).size() == 3);
 }
 
-void bits_for_several_convolutions_lie_side_by_side() {
+TEST(bits_for_several_convolutions_lie_side_by_side) {
     ProgramBuilder b;
     const int x = b.relu(b.input(64, 8, 8));
     const int y = b.binary_conv(b.threshold(x), 64), z = b.binary_conv(b.threshold(x), 32);
@@ -312,9 +320,9 @@ size_t chain_bytes(int operations) {
     return check_plan(Planned(b.words({x}))).bytes;
 }
 
-void memory_of_a_chain_does_not_grow_with_its_length() { CHECK(chain_bytes(10000) == chain_bytes(10)); }
+TEST(memory_of_a_chain_does_not_grow_with_its_length) { CHECK(chain_bytes(10000) == chain_bytes(10)); }
 
-// The most bytes that buffers need at a time.
+// The peak of the bytes that buffers need at the same time.
 size_t bytes_needed(const Planned& p) {
     std::vector<int64_t> change(p.fusion.groups.size() + 1);
     for (size_t i = 0; i < p.placement.buffers.size(); i++) {
@@ -324,22 +332,22 @@ size_t bytes_needed(const Planned& p) {
         change[p.placement.live_ranges[i].first] += bytes;
         change[p.placement.live_ranges[i].last + 1] -= bytes;
     }
-    int64_t held = 0, most = 0;
+    int64_t held = 0, peak = 0;
     for (int64_t bytes : change) {
         held += bytes;
-        most = std::max(most, held);
+        peak = std::max(peak, held);
     }
-    return static_cast<size_t>(most);
+    return static_cast<size_t>(peak);
 }
 
-void maps_of_all_sizes_share_memory_in_a_long_program() {
+TEST(maps_of_all_sizes_share_memory_in_a_long_program) {
     ProgramBuilder b;
     const int x = b.input(64, 4, 4);
     std::vector<int> values;
     int last = x;
     for (int i = 0; i < 3000; i++) {
         values.push_back(b.relu(b.slice(x, 0, 1 + i % 64)));
-        last = b.global_avg_pool(values[i / 2]);  // with increasing lifetimes
+        last = b.global_avg_pool(values[i / 2]);  // with increasing live ranges
     }
     case_name = "many sizes";
     const Planned p(b.words({last}));
@@ -347,7 +355,7 @@ void maps_of_all_sizes_share_memory_in_a_long_program() {
 }
 
 // Rows are expanded side by side, those of each thread followed by what kernels may read beyond a map.
-void scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead() {
+TEST(scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead) {
     constexpr int height = 8, width = 4, units = 2, pad = 1;
     ProgramBuilder b;
     const int x = b.input(32 * units, height, width);
@@ -367,17 +375,32 @@ void scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead() {
     }
 }
 
-void print_convolutions(const Planned& p) {
+// Prints what the export to C decides too, a word for each operation of which there is something to print: its number,
+// then v for a view, s for a convolution of a stem, b for a bias that is part of the shift after it, and the range of
+// binary sums.
+void print_decisions(const Planned& p) {
+    std::vector<std::string> found(p.program.operations().size());
     for (const bmx::Group& group : p.fusion.groups) {
         for (size_t k = 0; k < group.operations.size(); k++) {
             const bmx::Operation& o = p.program.operations()[group.operations[k]];
-            if (o.op != Op::conv) {
-                continue;
-            }
             const bool is_scaled =
                 k + 1 < group.operations.size() && p.program.operations()[group.operations[k + 1]].op == Op::affine;
-            std::cout << group.operations[k] << (group.kind == StepKind::stem ? "s" : "")
-                      << (is_scaled && o.attributes.has_bias ? "b" : "") << ' ';
+            if (o.op == Op::conv) {
+                found[group.operations[k]] += std::string(group.kind == StepKind::stem ? "s" : "") +
+                                              (is_scaled && o.attributes.has_bias ? "b" : "");
+            }
+        }
+    }
+    for (int i = 0; i < static_cast<int>(found.size()); i++) {
+        const bmx::Range& range = p.facts.ranges[p.program.value_of(i)];
+        if (bmx::is_view(p.program, i)) {
+            found[i] += "v";
+        } else if (p.program.operations()[i].op == Op::binary_conv) {
+            const auto text = [](double bound) { return std::to_string(static_cast<int64_t>(bound)); };
+            found[i] += range.integers ? text(range.low) + ".." + text(range.high) : "halves";
+        }
+        if (!found[i].empty()) {
+            std::cout << i << ':' << found[i] << ' ';
         }
     }
     std::cout << std::endl;
@@ -386,31 +409,9 @@ void print_convolutions(const Planned& p) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    first_convolutions_are_one_step();
-    a_transition_is_one_step();
-    what_has_two_readers_is_not_swallowed();
-    two_poolings_are_two_steps();
-    an_output_is_not_swallowed();
-    a_convolution_compares_and_adds();
-    what_follows_a_float_convolution_is_part_of_it();
-    a_depthwise_convolution_ends_the_first_layers();
-    an_input_that_is_only_compared_is_packed_at_once();
-    elementwise_operations_after_a_convolution_are_part_of_it();
-    elementwise_operations_are_one_step_and_pack();
-    an_operand_that_is_computed_later_ends_a_chain();
-    the_mean_of_channels_ends_a_chain();
-    concat_and_slice_make_no_step();
-    neighbouring_slices_are_one_slab();
-    views_that_break_words_of_bits_are_copied();
-    few_parts_are_read_in_all();
-    views_that_are_read_too_often_are_copied();
-    steps_that_no_output_needs_are_left_out();
-    sums_lie_where_their_summand_lay();
-    sums_with_a_slice_lie_where_the_slice_lay();
-    bits_for_several_convolutions_lie_side_by_side();
-    memory_of_a_chain_does_not_grow_with_its_length();
-    maps_of_all_sizes_share_memory_in_a_long_program();
-    scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead();
+    for (const auto& test : tests) {
+        test();
+    }
     for (int i = 1; i < argc; i++) {
         case_name = argv[i];
         std::ifstream file(argv[i], std::ios::binary);
@@ -419,6 +420,6 @@ int main(int argc, char** argv) {
         std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));
         const Planned planned(words);
         check_plan(planned);
-        print_convolutions(planned);
+        print_decisions(planned);
     }
 }

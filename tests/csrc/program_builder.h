@@ -58,11 +58,22 @@ class ProgramBuilder {
 
     // Returns words with the first four, which depend on the others.
     static std::vector<int32_t> with_header(std::vector<int32_t> words) {
-        const std::vector<int32_t> body(words.begin() + 4, words.end());
         words[0] = 0x50584d42, words[1] = 2;
         words[2] = static_cast<int32_t>(words.size());
-        words[3] = checksum(body);
+        words[3] = checksum(words);
         return words;
+    }
+
+    // Returns the checksum of the words after the first four.
+    static int32_t checksum(const std::vector<int32_t>& words) {
+        uint32_t crc = ~0u;
+        for (size_t i = 4; i < words.size(); i++) {
+            crc ^= static_cast<uint32_t>(words[i]);
+            for (int bit = 0; bit < 32; bit++) {
+                crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+            }
+        }
+        return static_cast<int32_t>(~crc);
     }
 
   private:
@@ -91,17 +102,6 @@ class ProgramBuilder {
         operation_count_++;
         channels_.push_back(channels);
         return values_++;
-    }
-
-    static int32_t checksum(const std::vector<int32_t>& words) {
-        uint32_t crc = ~0u;
-        for (int32_t word : words) {
-            crc ^= static_cast<uint32_t>(word);
-            for (int bit = 0; bit < 32; bit++) {
-                crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-            }
-        }
-        return static_cast<int32_t>(~crc);
     }
 
     int values_ = 0, input_count_ = 0, operation_count_ = 0;

@@ -1,6 +1,5 @@
 """Several processes that train one network: they compute what one process does, stop together, and end when one of them is missing."""
 
-import json
 import os
 import shutil
 import signal
@@ -14,30 +13,14 @@ import numpy as np
 import pytest
 from support.forked_program import SCRIPT, ForkedProgram
 from support.images import make_folders
+from support.training_runs import SMALL, state_of, train
 
-import train_imagenet
 from bmx_melius.distributed.heartbeats import INTERVAL, JOIN_TIMEOUT, LOST, TIMEOUT
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.training.optimization import scaled_rate
 
-FLAGS = [
-    '--model',
-    'meliusnet_flex',
-    '--model-options',
-    '{"block_numbers": [1, 1], "transitions": [0.5]}',
-    '--initial-layers',
-    'thumbnail',
-    '--log-interval',
-    '1',
-    '--input-size',
-    '16',
-    '--batch-size',
-    '4',
-    '--num-epochs',
-    '2',
-    '-j',
-    '0',
-]  # 30 images: 3 updates of 8
+NETWORK = ['--model-options', '{"block_numbers": [1, 1], "transitions": [0.5]}']
+FLAGS = [*SMALL, *NETWORK, '--num-epochs', '2', '-j', '0', '--kvstore', 'dist_sync']  # 30 images: 3 updates of 8
 ENVIRONMENT = {**os.environ, 'OMP_NUM_THREADS': '1', INTERVAL: '1', TIMEOUT: '3', JOIN_TIMEOUT: '120'}
 
 
@@ -54,13 +37,9 @@ def one_process(flags, make_once):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mx.context, 'num_gpus', lambda: 2)
             patch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU represent two GPUs
-            assert train_imagenet.main([*flags, '--num-gpus', '2', '--save-dir', str(folder / 'run')]) == 0
+            train(*flags, '--kvstore', 'device', '--num-gpus', '2', '--save-dir', folder / 'run')
 
     return make_once('run-of-two-devices', make) / 'run'
-
-
-def state_of(folder):
-    return json.loads((folder / 'checkpoint.json').read_text())
 
 
 def assert_same_end(folder, other):
@@ -74,6 +53,9 @@ def assert_same_end(folder, other):
     rows = [state['progress']['history'][-1] for state in states]
     for column in ('loss', 'train_top1', 'top1', 'top5', 'learning_rate'):
         assert rows[0][column] == pytest.approx(rows[1][column], rel=1e-4), column
+
+
+INCOMPLETE = ('scheduler', 'server', 'worker')  # without the second worker
 
 
 def start_job(*arguments, roles=('scheduler', 'server', 'worker', 'worker'), worker=(SCRIPT,), **further):
@@ -113,30 +95,24 @@ def end_of_job(processes):
             process.kill()
 
 
-def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags, one_process, tmp_path):
-    command = [
-        sys.executable,
-        '-m',
-        'bmx_melius.distributed.launcher',
-        '-n',
-        '2',
-        '-s',
-        '1',
-        '--launcher',
-        'local',
-        sys.executable,
-        SCRIPT,
-        *flags,
-        '--kvstore',
-        'dist_sync',
-        '--save-dir',
-        tmp_path / 'run',
-    ]
-    done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+@pytest.mark.parametrize(
+    'launcher, kvstore',
+    [
+        (['bmx_melius.distributed.launcher', '-n', '2', '-s', '1', '--launcher', 'local'], 'dist_sync'),
+        (['horovod.runner.launch', '-np', '2', '-H', 'localhost:2'], 'horovod'),
+    ],
+)
+def test_a_job_ends_like_one_process_with_as_many_devices(launcher, kvstore, flags, one_process, tmp_path):
+    if kvstore == 'horovod':
+        pytest.importorskip('horovod.mxnet', reason='Horovod with MXNet is not installed')
+    program = [sys.executable, SCRIPT, *flags, '--kvstore', kvstore, '--save-dir', str(tmp_path / 'run')]
+    command = [sys.executable, '-m', *launcher, *program]
+    done = subprocess.run(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     assert_same_end(tmp_path / 'run', one_process)
-    assert done.stdout.count('epoch 1, update 1 of 3') == 1, 'one process reports'
-    assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
+    if kvstore == 'dist_sync':
+        assert done.stdout.count('epoch 1, update 1 of 3') == 1, 'one process reports'
+        assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 
 def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_like_the_uninterrupted_one(flags, one_process, tmp_path):
@@ -148,7 +124,7 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
             assert all(process.poll() is None for process in processes), end_of_job(processes)
             time.sleep(0.01)
 
-    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-interval', '1', '--save-dir', run)
+    processes = start_job(*flags, '--save-interval', '1', '--save-dir', run)
     wait_for('epoch 1, update 2', processes)
     processes[2].kill()
     ended = end_of_job(processes)
@@ -173,21 +149,17 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
 
     stopped = state_of(tmp_path / 'stopped')['progress']
     assert stopped['epoch'] == 1 and stopped['batch'] >= 1
-    assert train_imagenet.main(['--resume', '--save-dir', str(tmp_path / 'stopped'), '--kvstore', 'dist_sync']) == 2, (
-        'without the other processes'
-    )
+    train('--resume', '--save-dir', tmp_path / 'stopped', '--kvstore', 'dist_sync', status=2)  # without the other processes
 
 
 def test_a_job_that_lacks_a_worker_ends_after_the_join_timeout(flags, tmp_path):
-    processes = start_job(
-        *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'), **{JOIN_TIMEOUT: '1'}
-    )
+    processes = start_job(*flags, '--save-dir', tmp_path / 'run', roles=INCOMPLETE, **{JOIN_TIMEOUT: '1'})
     for status, output in end_of_job(processes):
         assert status == LOST and 'not all of its processes have joined within 1 s' in output
 
 
 def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):
-    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'))
+    processes = start_job(*flags, '--save-dir', tmp_path / 'run', roles=INCOMPLETE)
     time.sleep(2)
     for process in processes:
         process.send_signal(signal.SIGTERM)
@@ -212,7 +184,7 @@ kvstore._barrier()
 
 
 def test_a_server_does_not_unpickle_what_is_sent_to_it(flags, tmp_path):
-    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path, worker=('-c', FOREIGN_WORKER))
+    processes = start_job(*flags, '--save-dir', tmp_path, worker=('-c', FOREIGN_WORKER))
     ended = end_of_job(processes)
     assert not (tmp_path / 'executed').exists()
     assert [status for status, _ in ended] == [0, 0, 0, 0], ended
@@ -236,7 +208,7 @@ def test_a_process_of_the_job_can_be_asked_whether_it_has_begun_before_mxnet_run
 @pytest.mark.parametrize('value', ['0', '1.5', 'soon', ''])
 def test_a_time_that_is_no_number_of_seconds_is_named(value, flags, tmp_path):
     environment = {**ENVIRONMENT, TIMEOUT: value, 'DMLC_ROLE': 'server'}
-    with ForkedProgram(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', environment=environment) as process:
+    with ForkedProgram(*flags, '--save-dir', tmp_path / 'run', environment=environment) as process:
         output = process.stdout.read()
     assert process.returncode == 2 and f'error: {TIMEOUT} is {value!r}' in output and len(output.splitlines()) == 1
 
@@ -258,32 +230,9 @@ def test_the_learning_rate_is_scaled_by_the_chosen_rule(scaling, expected):
     assert scaled_rate(0.002, 64, scaling) == pytest.approx(0.002)
 
 
-def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, one_process, tmp_path):
-    pytest.importorskip('horovod.mxnet', reason='Horovod with MXNet is not installed')
-    command = [
-        sys.executable,
-        '-m',
-        'horovod.runner.launch',
-        '-np',
-        '2',
-        '-H',
-        'localhost:2',
-        sys.executable,
-        SCRIPT,
-        *flags,
-        '--kvstore',
-        'horovod',
-        '--save-dir',
-        tmp_path / 'run',
-    ]
-    done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, done.stdout
-    assert_same_end(tmp_path / 'run', one_process)
-
-
 def test_missing_horovod_is_an_error_with_installation_instructions(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'horovod.mxnet', None)
-    assert train_imagenet.main([*flags, '--kvstore', 'horovod', '--save-dir', str(tmp_path / 'run')]) == 2
+    train(*flags, '--kvstore', 'horovod', '--save-dir', tmp_path / 'run', status=2)
     assert 'HOROVOD_WITH_MXNET=1 pip install' in capsys.readouterr().err
 
 

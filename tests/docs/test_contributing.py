@@ -1,31 +1,86 @@
-"""The recipes of CONTRIBUTING.md in Python: networks, studies, protocols and quantizers are added as the text says, and used."""
+"""The recipes of CONTRIBUTING.md: all are followed as the text says, in one copy of the project, and what they add is used."""
 
-import pathlib
-import re
+import os
+import shutil
+import subprocess
 
 import pytest
-from support.recipes import BEGIN, COPIED, SECTIONS, Project, code_of, file_of
+from support.paths import ROOT
+from support.recipes import OPERATION, Project, code_of, file_of, follow_all
+
+needs_gcc = pytest.mark.skipif(not shutil.which('g++'), reason='there is no g++')
 
 
-@pytest.fixture()
-def project(tmp_path):
-    return Project(tmp_path, COPIED, unneeded=['csrc'])
+@pytest.fixture(scope='module')
+def in_numpy(make_once):
+    """The copy in which the recipes have been followed, with nothing compiled."""
+    return Project(make_once('recipes', follow_all))
 
 
-USE_NETWORK = (
-    BEGIN
-    + """
-import gluoncv
-from bmx_melius.__main__ import main
+@pytest.fixture(scope='module')
+def project(make_once, in_numpy):
+    """The same copy with the libraries of this project, which know nothing of added operations."""
+
+    def make(folder):
+        shutil.copytree(in_numpy.folder, folder, copy_function=os.link, dirs_exist_ok=True)
+        for library in (ROOT / 'bmx_melius').glob('*.so'):
+            shutil.copy(library, folder / 'bmx_melius')
+
+    return Project(make_once('recipes-with-libraries', make))
+
+
+@pytest.fixture(scope='module')
+def compiled(make_once, in_numpy):
+    """The same copy, compiled."""
+
+    def make(folder):
+        shutil.copytree(in_numpy.folder, folder, dirs_exist_ok=True)
+        Project(folder).compile()
+
+    return Project(make_once('recipes-compiled', make))
+
+
+# The beginning of programs that use what a recipe has made; `passed` runs tests of the copy and says how many there were.
+BEGIN = """
+import os, sys, tempfile
+import mxnet as mx, numpy as np, pytest
+from mxnet.gluon import nn
+import bmx_melius as bmx
 import model_zoo
+from bmx_melius.__main__ import main
 from bmx_melius.training.options.parsing import parse_options
+
+assert bmx.__file__.startswith(os.getcwd())
+scratch = tempfile.TemporaryDirectory()
+prefix = scratch.name + '/net'
+
+class Counter:
+    passed = 0
+
+    def pytest_runtest_logreport(self, report):
+        self.passed += report.when == 'call' and report.passed
+
+def passed(selected, *paths):
+    counter = Counter()
+    assert pytest.main(['-q', '-p', 'no:cacheprovider', *paths, '-k', selected], plugins=[counter]) == 0
+    return counter.passed
+
+def convert(net, x):
+    net.hybridize()
+    y = net(x)
+    net.export(prefix)
+    return y.asnumpy(), bmx.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', f'{prefix}-packed', x.shape, verify=True)
+"""
+
+USE_NETWORK = """
+import gluoncv
 from model_zoo import get_model, get_model_list
 
 (name,) = sys.argv[1:]
 assert name in get_model_list()
 assert type(gluoncv.model_zoo.get_model(name)) is type(get_model(name))
 assert main(['summary', name]) == 0
-assert parse_options(['--model', name, '--dataset', 'digits', '--save-dir', 'new'], model_zoo).model == name
+assert parse_options(['--model', name, '--dataset', 'digits', '--save-dir', prefix], model_zoo).model == name
 
 net = get_model(name, classes=5, clip_threshold=1)
 net.initialize(mx.init.Xavier())
@@ -33,32 +88,12 @@ x = mx.nd.random.normal(shape=(4, 3, 64, 64))
 assert net(x).shape == (4, 5)
 assert bmx.summary(net, x.shape).bops > 0
 assert bmx.check(net, x).problems == []
-net.hybridize()
-net(x)
-net.export('net')
-report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 3, 64, 64), verify=True)
-assert bmx.Session('packed')(x.asnumpy()).shape == (4, 5)
+convert(net, x)
+assert bmx.Session(f'{prefix}-packed')(x.asnumpy()).shape == (4, 5)
 assert passed(name + ' and same_logits', 'tests/zoo/test_zoo.py') == 1
 """
-)
 
-
-def test_a_row_as_in_the_recipe_adds_a_network(project):
-    row, *_ = code_of('Adding a network')
-    project.add_rows(file_of('Adding a network', row), row)
-    project.run(USE_NETWORK, 'meliusnet25')
-
-
-def test_a_file_as_in_the_recipe_adds_a_family_of_networks(project):
-    _, family, line = code_of('Adding a network')
-    project.append(file_of('Adding a network', family), family)
-    project.append(file_of('Adding a network', line), line)
-    project.run(USE_NETWORK, 'plainnet3')
-
-
-USE_STUDY = (
-    BEGIN
-    + """
+USE_STUDY = """
 import run
 
 (name,) = sys.argv[1:]
@@ -66,49 +101,16 @@ assert run.main(['--list']) == 0
 assert run.main([name, '--dry-run']) == 0
 assert passed('every_command_of_a_study and ' + name, 'tests/training/test_experiments.py') == 2
 """
-)
 
-
-def test_a_file_as_in_the_recipe_adds_a_study(project):
-    (study,) = code_of('Adding a study', 'yaml')
-    path = file_of('Adding a study', study)
-    project.append(path, study)
-    project.run(USE_STUDY, pathlib.Path(path).stem)
-
-
-USE_PROTOCOL = (
-    BEGIN
-    + """
-
-import model_zoo
-from bmx_melius.training.options.parsing import parse_options
-
+USE_PROTOCOL = """
 (name,) = sys.argv[1:]
-parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo)
+parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', prefix], model_zoo)
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
 chosen = f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked'
 assert passed(chosen, 'tests/training/test_presets.py') == 3
 """
-)
 
-
-def test_a_row_as_in_the_recipe_adds_a_protocol(project):
-    section = 'Adding a protocol'
-    preset, paper = code_of(section)
-    (line,) = code_of(section, 'markdown')
-    project.add_rows(file_of(section, preset), preset)
-    project.add_rows('tests/training/test_presets.py', paper)
-    table = project.folder / 'docs' / 'training.md'
-    assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/training/test_presets.py', 'docs/training.md'))
-    table.write_text(re.sub(r'(\n\| `photos` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
-    project.run(USE_PROTOCOL, 'long')
-
-
-USE_QUANTIZER = (
-    BEGIN
-    + """
-from mxnet.gluon import nn
-
+USE_QUANTIZER = """
 (method,) = sys.argv[1:]
 beyond = np.nextafter(np.float32(1.3), np.float32(2))
 x = np.array([0, -0.0, 0.5, -0.25, 1.3, -1.3, beyond, -beyond, 5, np.inf, -np.inf], np.float32)
@@ -128,17 +130,105 @@ net.add(nn.BatchNorm(), bmx.QActivation(method=method), bmx.QDense(3, quantizati
 net.initialize(mx.init.Normal(1))
 x = mx.nd.random.normal(shape=(2, 33, 7, 9))
 assert bmx.check(net, x).problems == []
-net.hybridize()
-y = net(x)
-net.export('net')
-report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 33, 7, 9), verify=True)
-assert np.array_equal(bmx.Session('packed')(x.asnumpy()), y.asnumpy())
+y, _ = convert(net, x)
+assert np.array_equal(bmx.Session(f'{prefix}-packed')(x.asnumpy()), y)
 assert passed(method, 'tests/nn/test_quantizers.py') == 7
 """
-)
+
+USES = {
+    'a row adds a network': (USE_NETWORK, 'meliusnet25'),
+    'a file adds a family of networks': (USE_NETWORK, 'plainnet3'),
+    'a file adds a study': (USE_STUDY, 'thresholds'),
+    'a row adds a protocol': (USE_PROTOCOL, 'long'),
+    'a row adds a quantizer that is trained and packed': (USE_QUANTIZER, 'tanh_sign'),
+}
 
 
-def test_a_row_as_in_the_recipe_adds_a_quantizer_that_is_trained_and_packed(project):
-    (row,) = code_of('Adding a quantizer')
-    project.add_rows(file_of('Adding a quantizer', row), row)
-    project.run(USE_QUANTIZER, 'tanh_sign')
+@pytest.mark.parametrize('what', USES)
+def test_what_a_recipe_adds_can_be_used(what, project):
+    program, name = USES[what]
+    project.run(BEGIN + program, name)
+
+
+USE_OPERATIONS = """
+from bmx_melius.files.parameters import read_parameters
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
+
+net = nn.HybridSequential()
+for name in sys.argv[1:]:
+    net.add(nn.Conv2D(40, 3, padding=1))
+    net.add(nn.HybridLambda(lambda F, x, name=name: F.softsign(x) if name == 'softsign' else F.flip(x, axis=1)))
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(8, 3), nn.Flatten(), nn.Dense(5), nn.HybridLambda(lambda F, x: F.softsign(x)))
+net.initialize(mx.init.Normal(1))
+x = mx.nd.random.normal(shape=(2, 3, 9, 9))
+y, report = convert(net, x)
+assert (report.packed_operators, report.binary_layers) == (1, 1) and report.verification, report
+(words,) = (array for name, array in read_parameters(f'{prefix}-packed-0000.params').items() if name.endswith('_program'))
+program = Program.from_words(words)
+names = [operation.name for operation in program.operations]
+assert names.count('softsign') == 2 and words[1] == 3, names
+packed = mx.gluon.SymbolBlock.imports(f'{prefix}-packed-symbol.json', ['data'], f'{prefix}-packed-0000.params')
+np.testing.assert_allclose(packed(x).asnumpy(), y, rtol=1e-4, atol=1e-4)
+assert passed('softsign', 'tests/deployment/program') > 1
+assert passed('up_to_date or estimate_of_the_code', 'tests/deployment/program', 'tests/deployment/export/test_c_export_code.py') == 2
+assert passed('gives_the_results_of_its_program', 'tests/deployment/export/test_onnx.py') > 0
+compiled = not engine.missing()
+if compiled:
+    np.testing.assert_allclose(bmx.Session(f'{prefix}-packed')(x.asnumpy()), y, rtol=1e-4, atol=1e-4)
+    tests = 'tests/native/test_engine.py', 'tests/deployment/program/test_validators.py'
+    assert passed('equals_the_interpreter or both_validators', *tests) > 2
+    assert passed('random_programs_have_the_bits and 8', 'tests/deployment/export/test_c_export.py') == 1
+print('compiled' if compiled else 'in NumPy')
+"""
+
+
+def test_operations_as_in_the_recipe_are_converted_and_run_in_numpy(in_numpy):
+    assert 'in NumPy' in in_numpy.run(BEGIN + USE_OPERATIONS, 'softsign', 'reverse')
+
+
+@needs_gcc
+@pytest.mark.long
+def test_operations_as_in_the_recipe_are_run_by_the_engine(compiled):
+    assert 'compiled' in compiled.run(BEGIN + USE_OPERATIONS, 'softsign', 'reverse', BMX_MELIUS_TEST_LONG='')
+
+
+def test_the_recipe_for_an_elementwise_operation_names_at_most_seven_files():
+    assert len({file_of(OPERATION, code) for code in code_of(OPERATION, r'\w+')}) <= 7
+
+
+@needs_gcc
+def test_the_files_of_another_instruction_set_compile(in_numpy):
+    sources = in_numpy.folder / 'bmx_melius' / 'csrc'
+    command = ['g++', '-std=c++17', f'-I{sources}', '-DBMX_HAVE_POPCNT', '-mpopcnt', '-Wall', '-Wextra', '-Werror', '-fsyntax-only']
+    names = ('binary_popcnt.cc', 'dispatch.cc', 'peak_popcnt.cc', 'peak.cc')
+    done = subprocess.run([*command, *map(in_numpy.file, names)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+COMPARE_KERNELS = """
+import os, subprocess
+from support.native_program import build_program
+
+program = build_program(os.getcwd(), 'tests/csrc/binary_kernels_test.cc', ['binary', 'float', 'dispatch'], ['-O0'])
+print(subprocess.run([program, 'popcnt', '400'], check=True, capture_output=True, text=True).stdout)
+"""
+
+USE_ENGINE = """
+from bmx_melius.deployment.runtime import engine
+
+assert 'popcnt' in engine.instruction_sets(), engine.instruction_sets()
+net = nn.HybridSequential()
+net.add(bmx.BinaryConv2D(40, 3, padding=1))
+net.initialize(mx.init.Normal(1))
+x = mx.nd.random.normal(shape=(2, 33, 7, 9))
+assert np.array_equal(bmx.deploy(net, x.shape)(x).asnumpy(), net(x).asnumpy())
+assert main(['info']) == 0
+"""
+
+
+@needs_gcc
+@pytest.mark.long
+def test_kernels_and_engine_run_with_another_instruction_set(compiled):
+    assert 'popcnt' in compiled.run(BEGIN + USE_ENGINE, BMX_MELIUS_ISA='popcnt')
+    assert 'popcnt: ok' in compiled.run(COMPARE_KERNELS)

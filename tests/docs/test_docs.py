@@ -1,6 +1,7 @@
 """The documentation site: pages, links, API reference, figures, tables and the tutorial. The site itself is built by `make docs`."""
 
 import importlib
+import io
 import json
 import os
 import re
@@ -62,6 +63,18 @@ def test_links_and_anchors_of_documents_resolve(name):
     assert wrong == []
 
 
+FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
+PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
+# What the recipes of CONTRIBUTING.md create (test_contributing.py follows them), and a file of MXNet.
+ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/thresholds.yaml', 'mxnet/tools/launch.py']
+
+
+@pytest.mark.parametrize('name', DOCUMENTS)
+def test_files_that_documents_name_exist(name):
+    named = [path for path in PATH.findall((ROOT / name).read_text()) if 'NAME' not in path and path not in ELSEWHERE]
+    assert [path for path in named if not any((ROOT / folder / path).exists() for folder in ('', 'bmx_melius'))] == []
+
+
 @pytest.mark.parametrize('name', DOCUMENTS)
 def test_headings_and_lists_of_documents_are_those_of_the_site(name):
     """Git hosts read them in more forms than Python-Markdown, which makes text of some."""
@@ -106,13 +119,14 @@ def test_each_command_has_its_help_text_in_the_reference():
     assert sorted(shown) == sorted(command.__name__.rpartition('.')[2].replace('_', '-') for command in _COMMANDS)
 
 
-def test_figures_are_those_that_the_script_draws(monkeypatch):
-    """They contain published accuracies and measured times; `python tools/site_figures.py` draws them again."""
+def test_plots_show_the_present_figures(monkeypatch):
+    """They contain published accuracies and measured times; `python tools/site_plots.py` draws them again."""
     monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    figures = importlib.import_module('site_figures').FIGURES
-    assert {name: str(draw()) for name, draw in figures.items()} == {
-        path.name: path.read_text(encoding='utf-8') for path in (DOCS / 'figures').glob('*.svg')
-    }
+    site_plots = importlib.import_module('site_plots')
+    for name in site_plots.PLOTS:
+        file = io.StringIO()
+        site_plots.draw(name, file)
+        assert file.getvalue() == (site_plots.FOLDER / name).read_text(encoding='utf-8')
 
 
 # --- the packed format ----------------------------------------------------------------------------------------------------------------
@@ -163,6 +177,8 @@ def test_notebooks_are_stored_with_the_outputs_of_a_run_from_top_to_bottom(name)
     assert [cell['execution_count'] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell['outputs']]
     assert outputs and not [output for output in outputs if output['output_type'] == 'error' or output.get('name') == 'stderr']
+    drawing = [cell for cell in cells if 'plt.show()' in ''.join(cell['source'])]
+    assert all('image/png' in output['data'] for cell in drawing for output in cell['outputs'])
 
 
 @pytest.mark.long

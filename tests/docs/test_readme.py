@@ -1,6 +1,6 @@
-"""README and guides: their Python and commands run, and files that documents name exist.
+"""README and guides: their Python and commands run.
 
-The table of the README is checked by test_tables.py; test_docs.py checks links and the documentation site.
+The table of the README is checked by test_tables.py; test_docs.py checks links, files and the documentation site.
 """
 
 import dataclasses
@@ -125,19 +125,3 @@ def test_python_of_the_guide_to_networks_runs_and_gives_the_tables_that_it_shows
     assert len(bmx.check(names['net'], names['digits']).problems) == 0
     vanished = '100.0%       100.0%             100.0%'  # the row of the activation whose gradient is cancelled
     assert vanished in checked and vanished in printed
-
-
-DOCUMENTS = sorted(path.relative_to(ROOT) for pattern in ('*.md', 'docs/**/*.md', 'benchmarks/*.md') for path in ROOT.glob(pattern))
-FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
-PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
-# What the recipes of CONTRIBUTING.md create (test_contributing.py runs them), and a file of MXNet.
-ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/thresholds.yaml', 'mxnet/tools/launch.py']
-
-
-@pytest.mark.parametrize('document', DOCUMENTS, ids=str)
-def test_files_that_documents_name_exist(document):
-    text = (ROOT / document).read_text()
-    links = [ROOT / document.parent / path for path in re.findall(r'\]\(([\w./-]+)\)', text)]
-    assert [path for path in links if not path.exists()] == []
-    named = [path for path in PATH.findall(text) if 'NAME' not in path and path not in ELSEWHERE]
-    assert [path for path in named if not any((ROOT / folder / path).exists() for folder in ('', 'bmx_melius'))] == []

@@ -121,6 +121,22 @@ def mutate_program(content, random, mutate_bytes):
     return words.tobytes()
 
 
+def mutate_structure(content, random, mutate_bytes):
+    """Change the numbers of a text of a structure as words of a program, mostly with the right checksum, or its characters."""
+    try:
+        words = np.array(content.split(), dtype=np.int64).astype(np.int32)
+    except (ValueError, OverflowError):
+        return mutate_bytes(content, random)
+    if random.random() < 0.3 or len(words) <= HEADER_WORDS:
+        return mutate_bytes(content, random)
+    with np.errstate(over='ignore'):
+        changed = damaged(random, words)
+    if len(changed) > HEADER_WORDS:
+        changed[2] = words[2] + random.choice((0, 0, 0, 1))  # the length of the program
+        changed[3] = checksum_of(changed[4:])
+    return text_of(changed).encode()
+
+
 def mutate_record(content, random, mutate_bytes):
     """Flip a bit in the header of a record: magic number, length and kind of frame, flag, label."""
     starts = [place for place in range(0, len(content) - 16, 4) if content[place : place + 4] == struct.pack('<I', RECORD_MAGIC)]

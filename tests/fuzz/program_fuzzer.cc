@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "fuzz/program_mutator.h"
@@ -28,11 +27,6 @@ int64_t work_of(const bmx::Program& program) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    setenv("BMX_MELIUS_MEMORY_LIMIT", fuzzing::kMemoryLimit, 1);
-    return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fuzzing::Words words = fuzzing::words_of(data, size);
     constexpr int kPrecisions[] = {BMX_EXACT, BMX_FAST, BMX_BF16};
@@ -48,11 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
     const std::vector<uint8_t> bytes =
         fuzzing::bytes_of(fuzzing::ProgramMutator(seed, true).mutate(fuzzing::words_of(data, size)));
-    if (bytes.size() > most) {
-        return std::min(size, most);
+    if (bytes.size() > max_size) {
+        return std::min(size, max_size);
     }
     std::copy(bytes.begin(), bytes.end(), data);
     return bytes.size();

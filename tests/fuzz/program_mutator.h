@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "csrc/program_builder.h"
 #include "program/error.h"
 #include "program/program.h"
 #include "program/reader.h"
@@ -14,17 +15,6 @@
 namespace fuzzing {
 
 using Words = std::vector<int32_t>;
-
-inline int32_t checksum(const Words& words) {
-    uint32_t crc = ~0u;
-    for (size_t i = 4; i < words.size(); i++) {
-        crc ^= static_cast<uint32_t>(words[i]);
-        for (int bit = 0; bit < 32; bit++) {
-            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-        }
-    }
-    return static_cast<int32_t>(~crc);
-}
 
 // Writes the parts of the header that depend on the others. The length of a structure is that of its program.
 inline void repair_header(Words& words, bool has_arrays) {
@@ -37,7 +27,7 @@ inline void repair_header(Words& words, bool has_arrays) {
         words[2] = static_cast<int32_t>(words.size());
     }
     words[7] = 0;
-    words[3] = checksum(words);
+    words[3] = ProgramBuilder::checksum(words);
 }
 
 inline std::vector<uint8_t> bytes_of(const Words& words) {

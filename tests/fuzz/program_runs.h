@@ -1,4 +1,4 @@
-// What the fuzzers do with a program that was accepted: the calls of the C interface, with the limits of a fuzzer.
+// What the fuzzers of the C interface share: their limits, and what they do with a program that was accepted.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -76,3 +76,8 @@ inline void run(const bmx_program* program, int threads, int64_t batch, int64_t 
 }
 
 }  // namespace fuzzing
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+    setenv("BMX_MELIUS_MEMORY_LIMIT", fuzzing::kMemoryLimit, 1);
+    return 0;
+}

@@ -56,9 +56,9 @@ def _watched(target, arguments):
 def _fuzz(target, arguments):
     run = _watched(target, arguments)
 
-    def mutate(content, most, seed):
-        changed = target.mutate(content, seed, lambda part, _: atheris.Mutate(part, max(most, len(part) + 1)))
-        return changed[:most]
+    def mutate(content, max_size, seed):
+        changed = target.mutate(content, seed, lambda part, _: atheris.Mutate(part, max(max_size, len(part) + 1)))
+        return changed[:max_size]
 
     atheris.Setup([sys.argv[0], *arguments], lambda content: run(content) and None, custom_mutator=mutate)
     atheris.Fuzz()

@@ -10,7 +10,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed);
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed);
 extern "C" __attribute__((weak)) int LLVMFuzzerInitialize(int* count, char*** arguments);
 
 namespace {
@@ -25,9 +25,9 @@ std::mt19937& generator() {
 }  // namespace
 
 // Replaces the mutation of bytes by libFuzzer.
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most) {
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size) {
     if (!size || generator()() % 8 == 0) {
-        const size_t count = std::min<size_t>(most - size, 1 + generator()() % 8);
+        const size_t count = std::min<size_t>(max_size - size, 1 + generator()() % 8);
         std::generate_n(data + size, count, [] { return static_cast<uint8_t>(generator()()); });
         return size + count;
     }
@@ -50,15 +50,15 @@ int main(int count, char** arguments) {
     for (int i = 2; i < count; i++) {
         std::ifstream file(arguments[i], std::ios::binary);
         std::vector<uint8_t> input((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-        const size_t most = std::max(kMaxBytes, input.size());
+        const size_t max_size = std::max(kMaxBytes, input.size());
         for (int mutations = std::atoi(arguments[1]);; mutations--) {
             LLVMFuzzerTestOneInput(input.data(), input.size());
             if (mutations <= 0) {
                 break;
             }
             size_t size = input.size();
-            input.resize(most);
-            size = LLVMFuzzerCustomMutator(input.data(), size, most, generator()());
+            input.resize(max_size);
+            size = LLVMFuzzerCustomMutator(input.data(), size, max_size, generator()());
             input.resize(size);
             input.shrink_to_fit();  // so that a read beyond the end is detected
         }

@@ -11,6 +11,9 @@ import struct
 import tempfile
 
 import numpy as np
+from support.channel_images import CHANNELS, TIFF_FILES, npy
+from support.hostile_images import with_scans
+from support.images import write_records
 from support.large_programs import concatenations, sums
 from support.packed import make_program, write_packed
 from support.random_programs import Maker
@@ -23,11 +26,9 @@ from bmx_melius.files.exported import description_fields
 from bmx_melius.files.parameters import write_parameters
 from bmx_melius.vision.preprocessing import InputSpec
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / 'data'
 MAX_BYTES = 1 << 14  # of a program; small inputs are fuzzed at a higher rate
 IMAGE_SHAPE = (1, 3, 16, 16)
 CONVERTED_SHAPE = (2, 32, 6, 6)
-CHANNELS = 5  # of some images
 
 
 def _contents(write, *names):
@@ -111,6 +112,13 @@ def packed_files():
 
 def _description():
     return {**description_fields({'name': 'meliusnet22', 'classes': 4}, InputSpec(size=4, resize=5), {}, list('abcd')), 'metrics': {}}
+
+
+def descriptions():
+    """Return descriptions of networks, and symbols of packed networks with and without them."""
+    gray = description_fields({}, InputSpec(channels=1, size=8, resize=None, mean=(0,), std=(255,)), {}, ['ä', 'b\U0001f600', '"\\'])
+    texts = [json.dumps(_description()), json.dumps(gray), json.dumps({'input': None}), json.dumps(gray, ensure_ascii=False)]
+    return [[text.encode()] for text in texts] + [[symbol] for symbol, _ in (packed_files()[0], packed_files()[-1])]
 
 
 # --- networks of MXNet ----------------------------------------------------------------------------------------------------------------
@@ -301,11 +309,8 @@ def images():
         with io.BytesIO() as file:
             image.save(file, kind)
             contents.append([file.getvalue()])
-    for array in (pixels[..., :3], pixels[..., 0], pixels.repeat(2, axis=2)[..., :CHANNELS].astype(np.uint16)):
-        with io.BytesIO() as file:
-            np.save(file, array)
-            contents.append([file.getvalue()])
-    return contents + [[path.read_bytes()] for path in sorted((DATA / 'channels').glob('*.tif'))]
+    arrays = pixels[..., :3], pixels[..., 0], pixels.repeat(2, axis=2)[..., :CHANNELS].astype(np.uint16)
+    return contents + [[npy(array)] for array in arrays] + [[path.read_bytes()] for path in TIFF_FILES]
 
 
 def record_files():
@@ -324,16 +329,8 @@ def record_files():
 
 def _records(images):
     """Return the contents of the record file and of the index that MXNet writes for images."""
-
-    def write(folder):
-        file = mx.recordio.MXIndexedRecordIO(str(folder / 'images.idx'), str(folder / 'images.rec'), 'w')
-        for number, image in enumerate(images):
-            file.write_idx(number, mx.recordio.pack(mx.recordio.IRHeader(0, number % 2, number, 0), image))
-        file.close()
-
-    import mxnet as mx
-
-    return _contents(write, 'images.rec', 'images.idx')
+    labels = [number % 2 for number in range(len(images))]
+    return _contents(lambda folder: write_records(folder / 'images', images, labels), 'images.rec', 'images.idx')
 
 
 FORM = 'multipart/form-data; boundary=x'
@@ -341,14 +338,8 @@ FORM = 'multipart/form-data; boundary=x'
 
 def uploads():
     """Return requests of the service with images: the files, a form, and a JPEG file with 30 scans."""
-    import PIL.Image
-
-    file = io.BytesIO()
-    PIL.Image.new('RGB', (64, 64)).save(file, 'JPEG', progressive=True)
-    content = file.getvalue()
-    scan = content[content.rindex(b'\xff\xda') : -2]
     head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\n\r\n'
-    return [*images(), [head + content + b'\r\n--x--\r\n'], [content[:-2] + 20 * scan + content[-2:]]]
+    return [*images(), [head + with_scans(10) + b'\r\n--x--\r\n'], [with_scans(30)]]
 
 
 def requests():

@@ -10,7 +10,7 @@
 #include "program/shapes.h"
 #include "program/structure.h"
 
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
@@ -28,20 +28,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
     std::istringstream numbers(std::string(data, data + size));
     fuzzing::Words words;
     for (int32_t number; numbers >> number;) {
         words.push_back(number);
     }
     if (words.size() < 8 || seed % 8 == 0) {
-        return LLVMFuzzerMutate(data, size, most);
+        return LLVMFuzzerMutate(data, size, max_size);
     }
     std::string text;
     for (int32_t word : fuzzing::ProgramMutator(seed, false).mutate(words)) {
         text += (text.empty() ? "" : " ") + std::to_string(word);
     }
-    if (text.size() > most) {
+    if (text.size() > max_size) {
         return size;
     }
     std::copy(text.begin(), text.end(), data);

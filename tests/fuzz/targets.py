@@ -23,7 +23,7 @@ from bmx_melius.deployment.runtime.packed_files import runs_without_mxnet
 from bmx_melius.deployment.runtime.session import Session
 from bmx_melius.errors import UserError
 from bmx_melius.files.exported import Exported
-from bmx_melius.files.parameters import read_arrays
+from bmx_melius.files.parameters import read_parameters
 from bmx_melius.files.symbol_json import SymbolJson
 from bmx_melius.vision.pixels import decode, resize
 from bmx_melius.vision.preprocessing import InputSpec
@@ -37,6 +37,7 @@ from .mutators import (
     mutate_octets,
     mutate_program,
     mutate_record,
+    mutate_structure,
     mutate_symbol_of_program,
     split,
 )
@@ -110,8 +111,21 @@ def _read_program(folder):
         raise ProgramError(messages[0])
     program = Program.from_words(words)
     Program.from_structure(program.to_structure())
-    if sum(value.channels * value.height * value.width for value in program.values()) < _MAX_ELEMENTS:
-        engine.Runner(program, words).working_memory([np.zeros((2, *value.shape), np.float32) for value in program.inputs], 2)
+    if _is_small(program):
+        _run(engine.Runner(program, words).run, [np.ones((2, *value.shape), np.float32) for value in program.inputs], 2)
+
+
+def _is_small(program):
+    return sum(value.channels * value.height * value.width for value in program.values()) < _MAX_ELEMENTS
+
+
+def _run(run, *arguments):
+    """Run a valid program on inputs of the size at conversion, which only the limit of memory may refuse."""
+    try:
+        run(*arguments)
+    except UserError as error:
+        if 'bytes of' not in str(error):
+            raise AssertionError(f'a valid program cannot be run: {error}') from error
 
 
 def _refusal(read, words):
@@ -135,9 +149,15 @@ def _read_packed(folder):
     prefix = os.path.join(folder, 'net')
     runs_without_mxnet(prefix)
     session = Session(prefix, threads=1)
-    if max(sum(map(np.prod, [value.shape for value in session._runner.program.values()])), 1) < _MAX_ELEMENTS:
-        session.output_shapes(*[tuple(size or 1 for size in shape) for shape in session.input_shapes])
+    if _is_small(session._runner.program):
+        _run(session, *[np.ones([size or 1 for size in shape], np.float32) for shape in session.input_shapes])
     repr(session)
+
+
+def _read_parameters(folder):
+    path = pathlib.Path(folder, 'net.params')
+    arrays = read_parameters(path)
+    assert sum(array.nbytes for array in arrays.values()) <= path.stat().st_size
 
 
 def _read_symbol(folder):
@@ -252,8 +272,8 @@ def _read_run(folder):
 
 TARGETS = {
     'program': Target(_read_program, ('words',), seeds.programs, (mutate_program,)),
-    'structure': Target(_read_structure, ('structure',), seeds.structures),
-    'params': Target(lambda folder: read_arrays(os.path.join(folder, 'net.params')), ('net.params',), seeds.parameter_files),
+    'structure': Target(_read_structure, ('structure',), seeds.structures, (mutate_structure,)),
+    'params': Target(_read_parameters, ('net.params',), seeds.parameter_files),
     'packed': Target(_read_packed, ('net-symbol.json', 'net-0000.params'), seeds.packed_files, (mutate_symbol_of_program,)),
     'symbol': Target(_read_symbol, ('net-symbol.json',), seeds.symbols, (mutate_json,)),
     'loaded-symbol': Target(_read_loaded_symbol, ('net-symbol.json',), seeds.float_symbols, (mutate_json,)),

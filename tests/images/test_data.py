@@ -2,17 +2,19 @@
 
 import collections
 import os
+import pathlib
 import struct
 
 import mxnet as mx
 import numpy as np
 import pytest
-from support.images import encode, make_folders, overwrite, pack_folders, record_span, write_records
+from support.images import damage_file, damage_record, encode, make_folders, overwrite, pack_folders, record_span, write_records
 
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.image_source import ImageSource, TrainingImages
+from bmx_melius.data.opening import open_source
 from bmx_melius.data.record_source import RecordImageSource, RecordSource
 from bmx_melius.data.records import RecordFile, read_class_names
 from bmx_melius.data.small_images import open_digits
@@ -21,7 +23,8 @@ from bmx_melius.errors import DataError, UserError
 from bmx_melius.vision.preprocessing import InputSpec
 
 PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
-MIRROR_ONLY = Augmentation(mirror=True)
+MIRROR_ONLY, MEDIUM = Augmentation(mirror=True), DATASETS['imagenet'].augmentations['medium']
+KINDS = ('records', 'images')
 
 
 def numbered_images(number):
@@ -52,7 +55,7 @@ def numbers(batches):
     return result
 
 
-@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('kind', KINDS)
 def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_only_on_seed_and_epoch(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     epochs = [numbers(source.train(epoch)) for epoch in range(3)]
@@ -64,7 +67,7 @@ def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_only_on_seed_and_epo
     assert numbers(open_numbered(tmp_path, kind=kind, seed=1).train(0)) != epochs[0]
 
 
-@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('kind', KINDS)
 def test_an_epoch_begun_at_any_batch_gives_the_same_batches(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     whole = [(images.asnumpy(), labels.asnumpy()) for images, labels in source.train(1)]
@@ -73,7 +76,7 @@ def test_an_epoch_begun_at_any_batch_gives_the_same_batches(tmp_path, kind):
         np.testing.assert_equal(rest, whole[first:])
 
 
-@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('kind', KINDS)
 def test_validation_yields_every_image_once_in_order(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     for _ in range(2):
@@ -81,7 +84,7 @@ def test_validation_yields_every_image_once_in_order(tmp_path, kind):
     assert sum(numbers(open_numbered(tmp_path, kind=kind, validation=4).validation()), []) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('number,parts', [(24, 3), (21, 3), (22, 4)])
 def test_machines_share_the_images_of_an_epoch_and_make_equally_many_updates(tmp_path, kind, number, parts):
     sources = [open_numbered(tmp_path, kind=kind, number=number, parts=parts, part=part, batch_size=2) for part in range(parts)]
@@ -102,7 +105,7 @@ def test_machines_share_the_images_of_an_epoch_and_make_equally_many_updates(tmp
             assert all(set(order) <= share for order, share in zip(orders, shares)), 'a fixed share of the file'
 
 
-@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('validation,parts', [(8, 2), (7, 3), (13, 4), (5, 4), (1, 3)])
 def test_machines_share_the_validation_images_each_once_and_in_order(tmp_path, kind, validation, parts):
     sources = [open_numbered(tmp_path, kind=kind, validation=validation, parts=parts, part=part, batch_size=3) for part in range(parts)]
@@ -186,30 +189,53 @@ def test_a_record_that_contains_the_mark_of_a_record_is_sound(tmp_path):
     assert records.labels.tolist() == [0, 1, 0] and [records.read(number) for number in range(3)] == [image] * 3
 
 
-@pytest.mark.parametrize('inside', [5, 100])
-@pytest.mark.parametrize('number', [0, 13, 19])
-def test_a_truncated_file_is_named_with_its_first_missing_record(record_file, number, inside):
-    offset, _ = record_span(record_file, number)
-    with open(record_file + '.rec', 'r+b') as file:
-        file.truncate(offset - 32 + inside)
-    with pytest.raises(UserError, match=rf'a\.rec: record {number} .*truncated'):
-        open_records(record_file)
+def truncate(number, inside):
+    """Cut off a record file in a record, at a byte of it."""
+    return lambda prefix: os.truncate(f'{prefix}.rec', record_span(prefix, number)[0] - 32 + inside)
 
 
-def test_the_index_of_another_file_is_refused(record_file, tmp_path):
-    write_records(tmp_path / 'b', numbered_images(20))
-    with pytest.raises(UserError, match=r'a\.rec: record 1 .*broken'):
-        RecordFile(record_file + '.rec', str(tmp_path / 'b.idx'))
-    write_records(tmp_path / 'c', numbered_images(3))
-    with pytest.raises(UserError, match='index'):
-        RecordFile(str(tmp_path / 'b.rec'), str(tmp_path / 'c.idx'))
+def flip(number, bit):
+    """Flip a bit of the length of a record, one that marks it as a part."""
+
+    def call(prefix):
+        offset, length = record_span(prefix, number)
+        overwrite(f'{prefix}.rec', offset - 28, struct.pack('<I', length + 24 | 1 << bit))
+
+    return call
 
 
-@pytest.mark.parametrize('content', ['', 'no numbers', '1\n2\n'])
-def test_a_file_that_is_no_index_is_named(record_file, content):
-    with open(record_file + '.idx', 'w') as file:
-        file.write(content)
-    with pytest.raises(UserError, match=r'a\.idx'):
+def write_index(content):
+    return lambda prefix: pathlib.Path(f'{prefix}.idx').write_text(content)
+
+
+def swap_index(prefix):
+    """Give a record file the index of another one with as many images."""
+    write_records(f'{prefix}-other', numbered_images(20))
+    os.replace(f'{prefix}-other.idx', f'{prefix}.idx')
+
+
+def shorten_index(prefix):
+    lines = pathlib.Path(f'{prefix}.idx').read_text().splitlines(keepends=True)
+    write_index(''.join(lines[:3]))(prefix)
+
+
+@pytest.mark.parametrize(
+    'damage, words',
+    [
+        *((truncate(number, inside), rf'a\.rec: record {number} .*truncated') for number in (0, 13, 19) for inside in (5, 100)),
+        *(
+            (flip(number, bit), rf'a\.rec: record {number} .*its parts are incomplete or damaged')
+            for number in (0, 13, 19)
+            for bit in (29, 30, 31)
+        ),
+        (swap_index, r'a\.rec: record 1 .*broken'),
+        (shorten_index, 'index'),
+        *((write_index(content), r'a\.idx') for content in ('', 'no numbers', '1\n2\n', '0\t-1\n', '0\t1e30\n')),
+    ],
+)
+def test_a_damaged_record_file_or_index_is_named_with_its_first_bad_record(record_file, damage, words):
+    damage(record_file)
+    with pytest.raises(UserError, match=words):
         open_records(record_file)
 
 
@@ -226,15 +252,6 @@ def test_a_label_without_the_images_that_it_needs_is_refused(tmp_path):
     for kind in (RecordSource, RecordImageSource):
         with pytest.raises(UserError, match='the label of record 2 is 786432, but there are only 4 training images'):
             kind(records, records, PLAIN, MIRROR_ONLY, Batching(2), threads=1)
-
-
-@pytest.mark.parametrize('bit', [29, 30, 31])
-@pytest.mark.parametrize('number', [0, 13, 19])
-def test_a_flipped_bit_that_marks_a_record_as_a_part_is_found(record_file, number, bit):
-    offset, length = record_span(record_file, number)
-    overwrite(record_file + '.rec', offset - 28, struct.pack('<I', length + 24 | 1 << bit))
-    with pytest.raises(UserError, match=rf'a\.rec: record {number} .*its parts are incomplete or damaged'):
-        open_records(record_file)
 
 
 def test_an_image_that_is_overwritten_is_named(record_file):
@@ -260,10 +277,8 @@ def test_a_truncated_image_in_a_record_file_is_refused_before_the_first_epoch(tm
 
 
 def test_an_undecodable_record_is_named_when_it_is_read(record_file):
-    offset, length = record_span(record_file, 13)
-    medium = DATASETS['imagenet'].augmentations['medium']
-    source = RecordSource(open_records(record_file), open_records(record_file), PLAIN, medium, Batching(5), threads=1)
-    overwrite(record_file + '.rec', offset + 8, b'\0' * (length - 10))
+    source = RecordSource(open_records(record_file), open_records(record_file), PLAIN, MEDIUM, Batching(5), threads=1)
+    damage_record(record_file, 13)
     with pytest.raises(DataError, match=r'a\.rec.* record 13;'):
         list(source.train(0))
 
@@ -279,15 +294,9 @@ def open_photos(folder, threads=2):
     return FolderSource(train, validation, str(folder), PLAIN, MIRROR_ONLY, Batching(6), threads)
 
 
-def damage(path, keep_ends):
-    """Overwrite the content of an image file, its first and last bytes with it if they are not kept."""
-    begin, end = (8, 2) if keep_ends else (0, 0)
-    overwrite(path, begin, b'\0' * (path.stat().st_size - begin - end))
-
-
 @pytest.mark.parametrize('threads', [0, 2])
 def test_an_undecodable_file_is_named_when_it_is_read(folders, threads):
-    damage(folders / 'train' / 'class1' / '4.jpg', keep_ends=True)
+    damage_file(folders / 'train' / 'class1' / '4.jpg')
     source = open_photos(folders, threads)
     with pytest.raises(DataError, match='class1/4.jpg'):
         list(source.train(0))
@@ -295,14 +304,15 @@ def test_an_undecodable_file_is_named_when_it_is_read(folders, threads):
 
 @pytest.mark.parametrize('threads', [0, 2])
 def test_files_that_start_or_end_unlike_images_or_validation_needs_are_decoded_before_the_first_epoch(folders, threads):
-    kept = (folders / 'train' / 'class1' / '4.jpg').read_bytes()
-    for number in (4, 9):
-        damage(folders / 'train' / 'class1' / f'{number}.jpg', keep_ends=False)
+    files = [folders / 'train' / 'class1' / f'{number}.jpg' for number in (4, 9)]
+    kept = files[0].read_bytes()
+    for file in files:
+        file.write_bytes(bytes(file.stat().st_size))
     with pytest.raises(UserError, match='train: no image can be decoded from class1/4.jpg, class1/9.jpg; repair'):
         open_photos(folders, threads)
-    for number in (4, 9):
-        (folders / 'train' / 'class1' / f'{number}.jpg').write_bytes(kept)
-    damage(folders / 'val' / 'class2' / '3.jpg', keep_ends=True)
+    for file in files:
+        file.write_bytes(kept)
+    damage_file(folders / 'val' / 'class2' / '3.jpg')
     with pytest.raises(UserError, match='val: no image can be decoded from class2/3.jpg; repair'):
         open_photos(folders, threads)
 
@@ -323,15 +333,13 @@ def test_truncated_files_are_refused_and_files_that_are_no_images_are_named_once
 @pytest.mark.parametrize('kind', ['records', 'folders'])
 def test_decode_training_images_names_an_image_that_cannot_be_decoded(folders, kind):
     if kind == 'folders':
-        damage(folders / 'train' / 'class1' / '4.jpg', keep_ends=True)
+        damage_file(folders / 'train' / 'class1' / '4.jpg')
         source, name = open_photos(folders), 'class1/4.jpg'
     else:
         pack_folders(folders)
-        offset, length = record_span(str(folders / 'rec' / 'train'), 17)
-        overwrite(folders / 'rec' / 'train.rec', offset + 8, b'\0' * (length - 10))
-        records = [RecordFile(f'{folders}/rec/{part}.rec', f'{folders}/rec/{part}.idx') for part in ('train', 'val')]
-        medium = DATASETS['imagenet'].augmentations['medium']
-        source, name = RecordSource(*records, PLAIN, medium, Batching(4), threads=2), 'record 17'
+        damage_record(folders / 'rec' / 'train', 17)
+        records = [open_records(f'{folders}/rec/{part}') for part in ('train', 'val')]
+        source, name = RecordSource(*records, PLAIN, MEDIUM, Batching(4), threads=2), 'record 17'
     with pytest.raises(UserError, match=f'no image can be decoded from {name};'):
         source.decode_training_images()
 
@@ -343,12 +351,11 @@ def test_training_images_that_can_be_decoded_or_are_arrays_pass_the_check(folder
 
 @pytest.mark.parametrize('damaged', ['train', 'val'])
 def test_images_that_would_crash_the_reader_are_found_before_the_first_epoch(record_file, damaged):
-    offset, length = record_span(record_file, 13)
     sound = open_records(record_file)
-    overwrite(record_file + '.rec', offset + 8, b'\0' * (length - 10))
+    damage_record(record_file, 13)
     files = (open_records(record_file), sound) if damaged == 'train' else (sound, open_records(record_file))
     with pytest.raises(UserError, match='record 13;'):
-        RecordSource(*files, PLAIN, MIRROR_ONLY if damaged == 'train' else DATASETS['imagenet'].augmentations['medium'], Batching(4), 2)
+        RecordSource(*files, PLAIN, MIRROR_ONLY if damaged == 'train' else MEDIUM, Batching(4), 2)
 
 
 def test_folders_with_different_classes_are_refused(tmp_path):
@@ -368,3 +375,11 @@ def test_an_empty_folder_is_named(tmp_path):
 def test_a_file_of_class_names_beside_records_may_begin_with_a_byte_order_mark(record_file, tmp_path):
     (tmp_path / 'classes.txt').write_text('ant\nbee\ncat\ndog\n', encoding='utf-8-sig')
     assert read_class_names(open_records(record_file), 4) == ['ant', 'bee', 'cat', 'dog']
+
+
+def test_record_files_that_are_not_named_are_those_in_the_folder_rec(tmp_path):
+    (tmp_path / 'rec').mkdir()
+    for name, size in (('train', 8), ('val', 5)):
+        write_records(tmp_path / 'rec' / name, numbered_images(size), [n % 2 for n in range(size)])
+    source = open_source(Batching(4), 'imagenet', 8, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True)
+    assert source.updates_per_epoch == 2 and sum(len(labels) for _, labels in source.validation()) == 5

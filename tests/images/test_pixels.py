@@ -1,10 +1,8 @@
 """Preprocessing with NumPy and Pillow: the pixels of OpenCV and of MXNet."""
 
 import io
-import pathlib
 import struct
 import tracemalloc
-import zlib
 
 import cv2
 import mxnet as mx
@@ -15,7 +13,8 @@ import PIL.ImageFile
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.images import encode, turned
+from support.hostile_images import announced_png
+from support.images import encode, stored, turned
 
 from bmx_melius.data.mxnet_decoder import as_decoded_alike, decodes_alike
 from bmx_melius.errors import UserError
@@ -65,9 +64,7 @@ def test_a_window_of_the_result_is_that_part_of_it(height, width):
 
 
 def jpeg(image, **options):
-    file = io.BytesIO()
-    PIL.Image.fromarray(image).convert(options.pop('mode', None)).save(file, 'JPEG', **options)
-    return file.getvalue()
+    return stored(image, 'JPEG', **options)
 
 
 def assert_decoded_as_by_mxnet(content):
@@ -83,12 +80,6 @@ def test_jpeg_files_are_decoded_as_by_mxnet(subsampling, quality, height, width)
     image = make_image(height, width)
     assert_decoded_as_by_mxnet(jpeg(image, subsampling=subsampling, quality=quality))
     assert_decoded_as_by_mxnet(jpeg(image, subsampling=subsampling, quality=quality, progressive=True))
-
-
-def stored(image, form, mode=None):
-    file = io.BytesIO()
-    PIL.Image.fromarray(image).convert(mode).save(file, form)
-    return file.getvalue()
 
 
 def test_other_files_are_decoded_as_by_mxnet():
@@ -215,28 +206,18 @@ def test_what_is_no_image_is_refused(image, message):
 def test_a_file_that_is_no_image_or_truncated_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(PIL.ImageFile, 'LOAD_TRUNCATED_IMAGES', True)  # as GluonCV does when it is imported
     content = jpeg(make_image(60, 60))
-    for damaged in (b'', b'not an image', content[: len(content) // 2], encode(noise(60, 60, 3))[:2000]):
-        with pytest.raises(UserError, match='a.jpg cannot be decoded as an image'):
-            InputSpec().array(write(tmp_path / 'a.jpg', damaged))
-    with pytest.raises(FileNotFoundError, match='nothing.jpg'):
-        InputSpec().array(pathlib.Path('nothing.jpg'))
-
-
-def bomb(side):
-    """A PNG file of side x side black pixels, one bit each, which compress to almost nothing."""
-    chunks = [
-        (b'IHDR', struct.pack('>IIBBBBB', side, side, 1, 0, 0, 0, 0)),
-        (b'IDAT', zlib.compress(bytes(side * (1 + side // 8)), 9)),
-        (b'IEND', b''),
-    ]
-    parts = (struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data)) for name, data in chunks)
-    return b'\x89PNG\r\n\x1a\n' + b''.join(parts)
+    for read in (InputSpec().array, InputSpec().load):
+        for damaged in (b'', b'not an image', content[: len(content) // 2], encode(noise(60, 60, 3))[:2000]):
+            with pytest.raises(UserError, match='a.jpg cannot be decoded as an image'):
+                read(write(tmp_path / 'a.jpg', damaged))
+        with pytest.raises(FileNotFoundError, match='nothing.jpg'):
+            read(tmp_path / 'nothing.jpg')
 
 
 def test_a_small_file_of_many_pixels_is_refused_before_they_are_decoded(monkeypatch):
     monkeypatch.setattr(pixels, 'MAX_PIXELS', 1024**2)
-    assert pixels.decode(bomb(1024), 'photo.png', 1).shape == (1024, 1024, 1)
-    content = bomb(1032)
+    assert pixels.decode(announced_png(1024, 1024), 'photo.png', 1).shape == (1024, 1024, 1)
+    content = announced_png(1032, 1032)
     assert len(content) < 1000
     monkeypatch.setattr(PIL.ImageFile.ImageFile, 'load', lambda _: pytest.fail('was decoded'))
     with pytest.raises(UserError, match='photo.png cannot be decoded .* it has 1032 x 1032 pixels; at most 1048576 are possible'):

@@ -189,12 +189,3 @@ def test_dummy_yields_the_same_batch_of_the_requested_size_in_every_update():
     assert abs(images.asnumpy().mean()) < 0.1 and abs(images.asnumpy().std() - 1) < 0.1
     assert labels.asnumpy().min() >= 0 and labels.asnumpy().max() < 1000
     assert sum(len(labels) for _, labels in source.validation()) == len(source.validation_share) == 4
-
-
-@pytest.mark.parametrize(
-    'arguments',
-    [('--dataset', 'cifar10', '--use-rec'), ('--dataset', 'dummy', '--data-dir', 'x'), ('--dataset', 'digits', '--data-dir', 'x')],
-)
-def test_flags_that_do_not_fit_the_dataset_are_refused(arguments):
-    with pytest.raises(UserError, match=f'^{arguments[2]}: {arguments[1]} '):
-        parse(*arguments)

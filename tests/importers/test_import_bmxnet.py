@@ -187,6 +187,25 @@ def test_padding_attribute_of_the_converted_convolution_adds_zeros_whose_sign_is
     np.testing.assert_array_equal(y.asnumpy(), ((h + 32 * 9) / 2).asnumpy())
 
 
+@pytest.mark.parametrize('value, sign', [('0', 1), ('-0.5', -1), ('0.25', 1), (None, 1)])  # 0 where it is not given
+def test_a_convolution_is_padded_with_the_sign_of_the_number_that_was_added(value, sign, tmp_path):
+    x, _ = write_pair(lambda: convolution(padding=1), tmp_path)
+
+    def change(node):
+        del node['attrs']['constant_value']
+        node['attrs'].update({} if value is None else {'constant_value': value})
+
+    edit(tmp_path / 'binarized_net-symbol.json', 'Pad', change)
+    symbol, arrays, _ = read(tmp_path)
+    weight = read_parameters(str(tmp_path / 'net-0000.params'))[WEIGHT]
+    signs = nd.Pad((x >= 0) * 2 - 1, mode='constant', pad_width=(0, 0, 0, 0, 1, 1, 1, 1), constant_value=sign)
+    h = nd.Convolution(signs, nd.array(np.where(weight >= 0, 1, -1)), kernel=(3, 3), num_filter=5, no_bias=True)
+    anchor = next(output for output in symbol.get_internals() if output.name.endswith('batchnorm0_fwd')).get_children()[0]
+    given = {name.partition(':')[2]: nd.array(array) for name, array in arrays.items()}
+    y = anchor.bind(mx.cpu(), {name: x if name == 'data' else given[name] for name in anchor.list_arguments()}).forward()[0]
+    np.testing.assert_array_equal(y.asnumpy(), ((h + 32 * 9) / 2).asnumpy())
+
+
 def test_packed_words_that_are_nan_keep_their_bits(tmp_path):
     """All weights +1 make the word 0xFFFFFFFF, and weights of which only the first is -1 another NaN."""
     write_pair(convolution, tmp_path)

@@ -5,22 +5,22 @@
 
 import dataclasses
 import gzip
-import json
 
 import mxnet as mx
 import numpy as np
 import pytest
+from support.conversions import imported, operators
 from support.paths import DATA
 
 import bmx_melius as bmx
 import model_zoo
 from bmx_melius import UserError
-from bmx_melius.__main__ import main
 from model_zoo import larq, store
 from model_zoo.layer_options import NetworkOptions
 from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, BinaryResNet
 
 pytest.importorskip('h5py')
+pytest_plugins = ['support.conversions']  # its fixtures
 
 TRUTH = np.load(DATA / 'larq.npz')
 DENSENET = {
@@ -71,17 +71,13 @@ def test_logits_are_those_of_larq(small):
     np.testing.assert_allclose(net(image(name)).asnumpy()[0], TRUTH[f'{name}_logits'], rtol=0, atol=1e-4)
 
 
-def test_converted_network_is_one_packed_operator_with_the_logits_of_larq(small, tmp_path):
+def test_converted_network_is_one_packed_operator_with_the_logits_of_larq(small, convert):
     name, net = small
     net.hybridize()
     net(image(name))
-    net.export(str(tmp_path / 'net'))
-    report = bmx.convert(
-        str(tmp_path / 'net-symbol.json'), str(tmp_path / 'net-0000.params'), str(tmp_path / 'packed'), image(name).shape, verify=True
-    )
-    operators = [node for node in json.loads((tmp_path / 'packed-symbol.json').read_text())['nodes'] if node['op'] != 'null']
-    assert len(operators) == 1, report
-    logits = bmx.Session(str(tmp_path / 'packed'))(image(name).asnumpy())
+    report, prefix = convert(net, image(name).shape)
+    assert len(operators(prefix)) == 1, report
+    logits = bmx.Session(prefix)(image(name).asnumpy())
     np.testing.assert_allclose(np.asarray(logits).reshape(-1), TRUTH[f'{name}_logits'], rtol=0, atol=1e-4)
 
 
@@ -141,15 +137,6 @@ def test_same_padding_of_a_maximum_ignores_what_is_outside_the_map():
 STRIDE = 8  # of the layers of each of the small networks
 
 
-@pytest.fixture
-def exported_small(small, tmp_path):
-    name, net = small
-    net.hybridize()
-    net(image(name))
-    net.export(str(tmp_path / 'net'))
-    return str(tmp_path / 'net')
-
-
 def test_sizes_that_tensorflow_pads_in_another_way_are_refused_by_the_block(small):
     _, net = small
     for height, width in ((64, 64 + STRIDE // 2), (64 + STRIDE - 1, 64)):
@@ -163,16 +150,18 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_by_the_block(smal
     assert net(mx.nd.zeros((1, 3, 64 + STRIDE, 64))).shape == (1, 5)
 
 
-def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_exported_network_goes(exported_small, tmp_path, capsys):
-    prefix = exported_small
-    files, wrong = [f'{prefix}-symbol.json', f'{prefix}-0000.params', str(tmp_path / 'packed')], f'1,3,64,{64 + STRIDE // 2}'
-    assert main(['convert', *files, '--input-shape', wrong]) == 2
-    assert f'must_be_multiples_of_{STRIDE}' in capsys.readouterr().err
-    block = mx.gluon.SymbolBlock.imports(files[0], ['data'], files[1])
+def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_exported_network_goes(small, export, run, tmp_path):
+    name, net = small
+    net.hybridize()
+    net(image(name))
+    files = [*export(net), tmp_path / 'packed']
+    status, _, errors = run('convert', *files, '--input-shape', f'1,3,64,{64 + STRIDE // 2}')
+    assert status == 2 and f'must_be_multiples_of_{STRIDE}' in errors
+    block = imported(tmp_path / 'net')
     with pytest.raises(mx.MXNetError, match=f'must_be_multiples_of_{STRIDE}'):
         block(mx.nd.zeros((1, 3, 64 + STRIDE - 1, 64))).wait_to_read()
 
-    assert main(['convert', *files, '--input-shape', '1,3,64,64', '--no-verify']) == 0
+    assert run('convert', *files, '--input-shape', '1,3,64,64', '--no-verify')[0] == 0
     session = bmx.Session(files[2])
     for height in (64 + 1, 64 + STRIDE // 2, 64 + STRIDE - 1):
         with pytest.raises(

@@ -1,5 +1,6 @@
 """Weights that Larq Zoo published: their download, and training that starts from them or is taught by them."""
 
+import hashlib
 import http.server
 import json
 import pathlib
@@ -33,7 +34,7 @@ def published(monkeypatch, meliusnet22_file):
     """A store with one row, of a file on this machine; call it to change the row."""
 
     def publish(**fields):
-        row = dict(url=meliusnet22_file.as_uri(), sha256=store.hashlib.sha256(meliusnet22_file.read_bytes()).hexdigest())
+        row = dict(url=meliusnet22_file.as_uri(), sha256=hashlib.sha256(meliusnet22_file.read_bytes()).hexdigest())
         row = store.Weights('meliusnet22', 'larq', source='', licence='', top1=1, top5=2, **{**row, **fields})
         monkeypatch.setattr(store, 'WEIGHTS', [row])
         return row
@@ -86,7 +87,7 @@ def test_a_response_without_a_valid_length_is_read_to_the_end(length, published,
 
     with http.server.HTTPServer(('127.0.0.1', 0), Handler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        row = published(url=f'http://127.0.0.1:{server.server_port}/w.h5', sha256=store.hashlib.sha256(content).hexdigest())
+        row = published(url=f'http://127.0.0.1:{server.server_port}/w.h5', sha256=hashlib.sha256(content).hexdigest())
         assert pathlib.Path(store.fetch(row, str(tmp_path))).read_bytes() == content
 
 
@@ -128,7 +129,7 @@ def of_three_classes(file_of_three_classes, published, monkeypatch, tmp_path):
     """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
     path = tmp_path / LARQ_FILE
     shutil.copy(file_of_three_classes, path)
-    published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest())
+    published(url=path.as_uri(), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     monkeypatch.setenv('HOME', str(tmp_path))
     make_folders(tmp_path / 'images')
     return [

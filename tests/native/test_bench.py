@@ -10,6 +10,8 @@ import types
 import mxnet as mx
 import numpy as np
 import pytest
+from support.engines import needs_engine
+from support.python_programs import run_python
 
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
@@ -21,7 +23,6 @@ from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
 SHAPE = (1, 3, 32, 32)
-needs_engine = pytest.mark.skipif(bool(engine.missing()), reason='the engine is not compiled')
 
 
 def silent(items, description):
@@ -162,7 +163,7 @@ def test_importing_the_rows_imports_no_library_to_compare_with():
         'names = {"onnxruntime", "onnx", "tensorflow", "openvino", "larq", "larq_compute_engine", "ai_edge_litert"}\n'
         'print(sorted(names & set(sys.modules) - before))\n'
     )
-    assert subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, check=True, text=True).stdout.strip() == '[]'
+    assert run_python(program).stdout == '[]\n'
 
 
 # --- figures --------------------------------------------------------------------------------------------------------------------------

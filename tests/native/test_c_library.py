@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import numpy as np
+import PIL.Image
 import pytest
 from support.c_library import BUILD, ROOT, call, cmake, install, only_test_c
 from support.packed import make_image, make_program, write_packed
@@ -105,22 +106,61 @@ def test_the_examples_find_the_library_with_cmake(installed, tmp_path, run_examp
         run_example(program)
 
 
-@pytest.mark.parametrize('static', [False, True])
-@pytest.mark.parametrize('language', EXAMPLES)
-def test_the_examples_find_the_library_with_pkg_config(library, tmp_path, run_example, language, static):
+def found_by_pkg_config(library, static):
+    """Return the flags of the compiler, a list."""
     flags = call(
         'pkg-config', '--cflags', '--libs', *(['--static'] if static else []), 'bmx_melius', PKG_CONFIG_PATH=str(library / 'pkgconfig')
     )
-    flags = flags.replace('-lbmx_melius', '-l:libbmx_melius.a') if static else flags
+    return shlex.split(flags.replace('-lbmx_melius', '-l:libbmx_melius.a') if static else flags)
+
+
+def search(library):
+    """Return the environment in which programs find the shared library."""
+    return {'LD_LIBRARY_PATH': str(library)}
+
+
+@pytest.mark.parametrize('static', [False, True])
+@pytest.mark.parametrize('language', EXAMPLES)
+def test_the_examples_find_the_library_with_pkg_config(library, tmp_path, run_example, language, static):
     program = tmp_path / 'run_packed'
     checks = ['-Wall', '-Wextra', '-Wpedantic', '-Werror', '-fsanitize=address,undefined']  # leaks also where the examples fail
-    call(*EXAMPLES[language], *checks, *shlex.split(flags), '-o', program)
-    run_example(program, LD_LIBRARY_PATH=str(library))
+    call(*EXAMPLES[language], *checks, *found_by_pkg_config(library, static), '-o', program)
+    run_example(program, **search(library))
+
+
+@pytest.mark.parametrize('static', [False, True])
+def test_the_example_that_classifies_an_image_gives_the_classes_of_a_session(library, tmp_path, static):
+    """Of networks with and without names, for colours and for gray, and with their description in the symbol or beside it."""
+    checks = ['-Wall', '-Wextra', '-Wpedantic', '-Werror', '-fsanitize=address,undefined']
+    program = tmp_path / 'classify_image'
+    call('gcc', '-std=c99', ROOT / 'examples/c/classify_image.c', *checks, *found_by_pkg_config(library, static), '-o', program)
+    names = ['ant', 'bee', 'cät', 'dog', 'elk', 'fox', 'gnu']
+    for channels, class_names in ((3, names), (1, None)):
+        prefix, pixels = tmp_path / f'net{channels}', np.random.RandomState(channels).randint(0, 256, (40, 31, 3)).astype(np.uint8)
+        write_packed(prefix, make_program(channels=channels), [0])
+        spec = bmx.InputSpec(channels, 12, 15, (120.5,) * channels, (60.7,) * channels)
+        description, symbol = {'input': spec.to_json(), 'class_names': class_names}, pathlib.Path(f'{prefix}-symbol.json')
+        if class_names:
+            graph = json.loads(symbol.read_text())
+            graph['attrs']['bmx_melius_description'] = ['str', json.dumps(description)]
+            symbol.write_text(json.dumps(graph))
+        else:
+            pathlib.Path(f'{prefix}-summary.json').write_text(json.dumps(description))
+        for image in (pixels, pixels[..., 0]):
+            PIL.Image.fromarray(image).save(tmp_path / 'image.ppm')
+            rows = [line.split(' ', 2) for line in call(program, prefix, tmp_path / 'image.ppm', **search(library)).splitlines()]
+            expected = bmx.Session(prefix).classify(tmp_path / 'image.ppm')
+            assert [(names[int(number)] if class_names else number) for number, *_ in rows] == [name for name, _ in expected]
+            assert [name for *_, name in rows] == [name if class_names else '' for name, _ in expected]
+            np.testing.assert_allclose([float(row[1]) for row in rows], [probability for _, probability in expected], rtol=1e-12)
+    for arguments in ((prefix, prefix), (tmp_path / 'none', tmp_path / 'image.ppm'), (prefix,)):
+        failed = subprocess.run([program, *arguments], stderr=subprocess.PIPE, env={**os.environ, **search(library)})
+        assert failed.returncode == 1 and failed.stderr.startswith(b'error: ') and failed.stderr.count(b'\n') == 1, failed
 
 
 def test_the_example_in_python_needs_only_numpy_and_the_library(library, tmp_path, run_example):
     (tmp_path / 'bmx_melius.py').write_text('raise ImportError("the example must not import the package")\n')
-    environment = {'LD_LIBRARY_PATH': str(library), 'PYTHONPATH': str(tmp_path)}
+    environment = {**search(library), 'PYTHONPATH': str(tmp_path)}
     run_example(sys.executable, ROOT / 'examples/python/run_packed.py', **environment)
 
 

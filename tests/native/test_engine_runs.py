@@ -1,30 +1,24 @@
 """Runs of the engine: a whole network, several threads, a forked child, inputs that do not fit, and the limit of working memory."""
 
 import collections
+import concurrent.futures
 import ctypes
 import re
-import subprocess
-import sys
-import threading
 
-import mxnet as mx
 import numpy as np
 import pytest
+from support.conversions import programs
 from support.engines import Engine, create, needs_engine, sizes_of
 from support.large_programs import sums
 from support.random_programs import some_program
 from support.reference_network import read_reference_network
 
-from bmx_melius import load_reference_parameters
-from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
-from bmx_melius.files.parameters import read_parameters
-from model_zoo import get_model
 
-pytest_plugins = ['support.engines']  # its fixtures
+pytest_plugins = ['support.conversions', 'support.engines']  # its fixtures
 pytestmark = needs_engine
 
 
@@ -32,22 +26,10 @@ pytestmark = needs_engine
 
 
 @pytest.fixture(scope='module')
-def meliusnet22(make_once):
+def meliusnet22(packed_reference):
     """MeliusNet22 with parameters whose logits are known, packed: program, parameters file, input, logits."""
-    network = read_reference_network()
-
-    def make(folder):
-        net = get_model('meliusnet22', classes=40)
-        mx.nd.save(str(folder / 'reference.params'), network['exported'])
-        load_reference_parameters(net, str(folder / 'reference.params'))
-        net.hybridize()
-        net(network['x'])
-        net.export(str(folder / 'net'))
-        convert(str(folder / 'net-symbol.json'), str(folder / 'net-0000.params'), str(folder / 'packed'), (1, 3, 224, 224), verify=False)
-
-    parameters = make_once('packed-meliusnet22', make) / 'packed-0000.params'
-    (words,) = (array for name, array in read_parameters(parameters).items() if name.endswith('_program'))
-    return Program.from_words(words), parameters, network['x'].asnumpy(), network['logits']
+    network, (program,) = read_reference_network(), programs(packed_reference)
+    return program, packed_reference.with_name('packed-0000.params'), network['x'].asnumpy(), network['logits']
 
 
 def test_a_whole_network_gives_the_known_logits(library, meliusnet22):
@@ -86,7 +68,7 @@ def test_the_engine_reads_parameter_files_itself(reference_library, meliusnet22)
         np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
 
 
-# --- threads and processes ------------------------------------------------------------------------------------------------------------
+# --- threads -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_several_threads_may_run_one_program_at_once(library):
@@ -94,54 +76,14 @@ def test_several_threads_may_run_one_program_at_once(library):
     engine = Engine.of(library, program)
     cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4, 1, 2, 3, 4)]
     expected = [reference.run(program, inputs) for inputs in cases]
-    failures = []
 
-    def work(number, engine=engine, cases=cases, expected=expected, failures=failures):
+    def work(number, engine=engine):
         for _ in range(20):
             for y, wanted in zip(engine.run(cases[number], threads=1 + number % 2), expected[number]):
-                if not np.array_equal(y, wanted):
-                    failures.append(number)
+                np.testing.assert_array_equal(y, wanted)
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not failures
-
-
-FORK = """
-import ctypes, os, sys
-import numpy as np
-library = ctypes.CDLL(sys.argv[1])
-library.bmx_program_create.restype = ctypes.c_void_p
-library.bmx_program_create.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-library.bmx_program_run.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
-words, x = np.load(sys.argv[2]), np.load(sys.argv[3])
-program = library.bmx_program_create(words.ctypes.data, len(words), 0)
-sizes = (ctypes.c_int64 * 4)(*x.shape)
-def run():
-    y = np.zeros(4096, np.float32)
-    assert library.bmx_program_run(program, sizes, (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data), 2) == 0
-    return y
-y = run()
-child = os.fork()
-if not child:
-    os._exit(0 if (run() == y).all() else 1)
-_, status = os.waitpid(child, 0)
-assert status == 0 and (run() == y).all()
-"""
-
-
-def test_a_forked_child_computes_with_one_thread(tmp_path):
-    attributes = {name: 1 for name in OPERATIONS['conv'].attributes}
-    attributes.update(out_channels=8, has_bias=0, half=0, **dict.fromkeys(PADDING, 0))
-    weight = np.random.randn(8, 4, 1, 1).astype(np.float32)
-    program = Program([Value(REAL_KIND, 4, 16, 16, False)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
-    np.save(tmp_path / 'words.npy', program.to_words())
-    np.save(tmp_path / 'x.npy', np.random.randn(1, 4, 16, 16).astype(np.float32))
-    command = [sys.executable, '-c', FORK, str(engine.ENGINE_LIBRARY), str(tmp_path / 'words.npy'), str(tmp_path / 'x.npy')]
-    subprocess.run(command, check=True, timeout=60)
+    with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(work, range(len(cases))))
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------------------------

@@ -1,21 +1,22 @@
 """The planner of the engine, pass by pass: what becomes one step, where values lie, in which order steps run."""
 
 import random as randoms
+import re
 import subprocess
 
 import numpy as np
 import pytest
-from support.packed import window
+from support.packed import operation, window
 from support.random_programs import Maker, describe
 
 from bmx_melius.deployment.c_export.facts import Facts
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value, array_shapes
+from bmx_melius.deployment.program.operations import REAL_KIND, Value, array_shapes
 from bmx_melius.deployment.program.program import Program
 
 
 @pytest.fixture()
 def plan(build_native, tmp_path):
-    """A function that checks the plans of programs, and returns for each its convolutions as ``plan_test`` prints them."""
+    """A function that checks the plans of programs, and returns for each the decisions that ``plan_test`` prints, a list of words."""
 
     def check(programs):
         paths = [tmp_path / f'program {number}' for number in range(len(programs))]
@@ -43,7 +44,7 @@ def first_layers(random):
     values, operations = list(inputs), []
 
     def add(name, *sources, **attributes):
-        operations.append(Operation(name, sources, attributes))
+        operations.append(operation(name, *sources, **attributes))
         arrays = array_shapes(operations[-1], values[sources[0]].channels)
         operations[-1].arrays.update({array: np.ones(shape, dtype) for array, (dtype, shape) in arrays.items()})
         values.append(Program(inputs, operations, [0]).values()[-1])
@@ -57,8 +58,8 @@ def first_layers(random):
             groups = channels if depthwise else 1
             filters = channels if depthwise else random.choice((1, 1, 4, 16, 20))
             kernel = random.choice((1, 3, 3, 3))
-            attributes = {**window((kernel,) * 2, (1, 1), (kernel // 2,) * 4), 'out_channels': filters, 'groups': groups, 'half': 0}
-            x = add('conv', x, **attributes, has_bias=random.randint(0, 1))
+            bias = random.randint(0, 1)
+            x = add('conv', x, out_channels=filters, groups=groups, has_bias=bias, **window(kernel, pad=kernel // 2))
             for name in random.choice(((), (), ('affine',), ('relu',), ('affine', 'relu'), ('relu', 'affine'), ('affine', 'affine'))):
                 x = add(name, x)
             if random.random() < 0.05:
@@ -67,16 +68,51 @@ def first_layers(random):
     return Program(inputs, operations, sorted(set(outputs)))
 
 
-def test_the_export_to_c_adds_in_the_order_of_the_plan(plan, long_run):
-    """The same convolutions are those of a stem, and the same biases are part of the shift that follows."""
-    programs = [first_layers(randoms.Random(seed)) for seed in range(1000 if long_run else 150)]
+def around_a_stem(layers):
+    """Return a program of layers (name, sources, further attributes) on one input of 3 channels and 8 x 8 pixels."""
+    inputs, operations = [Value(REAL_KIND, 3, 8, 8, False)], []
+    attributes = {
+        'conv': {'out_channels': 3, **window(3, pad=1)},
+        'binary_conv': {'out_channels': 3, 'pad_value': -1, **window(3, pad=1)},
+    }
+    for name, sources in layers:
+        operations.append(operation(name, *sources, **attributes.get(name, {})))
+        arrays = array_shapes(operations[-1], Program(inputs, operations, [0]).values()[sources[0]].channels)
+        operations[-1].arrays.update({array: np.ones(shape, dtype) for array, (dtype, shape) in arrays.items()})
+    return Program(inputs, operations, [len(operations)])
+
+
+READ_BEFORE = [  # the second convolution of the input follows what the engine computes earlier or later than its place in the program
+    [('conv', (0,)), ('sigmoid', (1,)), ('conv', (0,)), ('add', (2, 0)), ('add', (3, 4))],
+    [('threshold', (0,)), ('conv', (0,)), ('binary_conv', (1,)), ('add', (2, 3))],
+    [('concat', (0, 0)), ('conv', (0,)), ('threshold', (1,)), ('binary_conv', (3,)), ('add', (2, 4))],
+]
+
+
+def decisions(program):
+    """Return what the export to C decides about a program, as ``print_decisions`` in tests/csrc/plan_test.cc prints it.
+
+    These are all facts that the planner and the export decide separately; others are in the table of operations.
+    """
+    facts = Facts(program, program.values())
+    stem, found = facts.planar_convolutions(), []
+    for number, one in enumerate(program.operations):
+        text = 's' * (number in stem) + 'b' * facts.is_fused_bias(number) + 'v' * facts.is_view(number)
+        if one.name == 'binary_conv':
+            range_of_sums = facts.range_of_sums(number)
+            text += 'halves' if range_of_sums is None else '{}..{}'.format(*range_of_sums)
+        found += [f'{number}:{text}'] * bool(text)
+    return found
+
+
+def test_the_export_to_c_decides_as_the_planner_does(plan, long_run):
+    """The convolutions of a stem, the biases that are part of a shift, the views, and the ranges of binary sums are the same."""
+    count = 1000 if long_run else 150
+    programs = [first_layers(randoms.Random(seed)) for seed in range(count)]
+    programs += [Maker(randoms.Random(seed), exact=True).program(24) for seed in range(count)]
+    programs += map(around_a_stem, READ_BEFORE)
     seen = set()
     for program, found in zip(programs, plan(programs)):
-        facts = Facts(program, program.values())
-        planar = facts.planar_convolutions()
-        for text in found:
-            number = int(text.rstrip('sb'))
-            expected = f'{number}{"s" * (number in planar)}{"b" * facts.is_fused_bias(number)}'
-            assert text == expected, describe(program)
-            seen.add(text.lstrip('0123456789'))
-    assert seen == {'', 's', 'b', 'sb'}
+        assert found == decisions(program), describe(program)
+        seen |= {re.sub(r'\d+', '1', text.split(':')[1]) for text in found}
+    assert seen == {'s', 'b', 'sb', 'v', 'halves', '1..1', '-1..1'}

@@ -3,21 +3,19 @@
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
+from support.engines import needs_engine
 from support.native_program import INSTRUCTION_SETS
 from support.packed import make_image, make_program, write_packed
-from support.paths import ROOT
+from support.python_programs import run_python
 
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
 
 PARTS = ['thread_team', 'thread_pool', 'thread_count', 'forking']
 CHECKS = ['order', 'callers', 'late', 'idle', 'fork', 'end']
-
-needs_engine = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 
 
 @pytest.fixture(scope='module')
@@ -81,17 +79,9 @@ def test_the_quota_of_a_control_group_is_the_least_of_it_and_those_around_it(bui
     assert int(done.stdout) == expected
 
 
-def run_python(program, *arguments, **environment):
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != 'OMP_NUM_THREADS'},
-        'PYTHONPATH': str(ROOT),
-        **environment,
-    }
-    done = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-c', program, *map(str, arguments)], env=environment, text=True, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def printed(program, *arguments, **environment):
+    """Return the JSON that a program prints, in a process with the default number of threads."""
+    return json.loads(run_python(program, *arguments, **{'OMP_NUM_THREADS': None, **environment}).stdout)
 
 
 # Working memory grows with the threads, each of which takes an image of a large batch.
@@ -110,7 +100,7 @@ print(json.dumps(bmx.Session(sys.argv[1]).working_memory(np.zeros((64, 5, 8, 6),
 def default_memory(folder, with_mxnet=False, cores=0, **environment):
     """Working memory of a run with the default number of threads, in a process with MXNet or without, bound to so many cores."""
     write_packed(folder / 'net', make_program())
-    return run_python(MEMORY, folder / 'net', with_mxnet, cores, **environment)
+    return printed(MEMORY, folder / 'net', with_mxnet, cores, **environment)
 
 
 @pytest.fixture(scope='module')
@@ -155,7 +145,7 @@ print(json.dumps(time.process_time() - before))
 @needs_engine
 def test_threads_sleep_between_the_runs_of_a_session(tmp_path):
     write_packed(tmp_path / 'net', make_program())
-    assert run_python(IDLE, tmp_path / 'net') < 0.3
+    assert printed(IDLE, tmp_path / 'net') < 0.3
 
 
 # For each thread of a process after a run, its name and the number of signals that it blocks, as the kernel reports them. A run can end
@@ -180,7 +170,7 @@ print(json.dumps(found))
 @needs_engine
 def test_threads_have_the_name_of_the_engine_and_leave_signals_to_the_program(tmp_path):
     write_packed(tmp_path / 'net', make_program())
-    blocked = run_python(SIGNALS, tmp_path / 'net')
+    blocked = printed(SIGNALS, tmp_path / 'net')
     assert [number >= 60 for name, number in blocked if name == 'bmx-melius'] == [True, True]
     assert {number for name, number in blocked if name != 'bmx-melius'} == {0}
 
@@ -189,10 +179,10 @@ def test_threads_have_the_name_of_the_engine_and_leave_signals_to_the_program(tm
 def test_the_engine_refuses_a_number_of_threads_that_is_not_possible():
     program, x = make_program(), make_image()
     runner = engine.Runner(program, program.to_words())
-    most = engine.MAX_THREADS
-    assert runner.working_memory([x], most) >= runner.working_memory([x], 1)
-    for threads in (most + 1, -1):
-        with pytest.raises(bmx.UserError, match=f'threads must be from 1 to {most}, or 0 for the default, not {threads}'):
+    limit = engine.MAX_THREADS
+    assert runner.working_memory([x], limit) >= runner.working_memory([x], 1)
+    for threads in (limit + 1, -1):
+        with pytest.raises(bmx.UserError, match=f'threads must be from 1 to {limit}, or 0 for the default, not {threads}'):
             runner.working_memory([x], threads)
         with pytest.raises(bmx.UserError, match='threads must be'):
             runner.run([x], threads)

@@ -1,10 +1,13 @@
 """Fast forms of scales, shifts, slopes, repetitions and means: the values and gradients of MXNet's operators, counts and conversion."""
 
+from functools import partial
+
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, nd
 from mxnet.gluon import nn
+from support.gradients import descend, gradients
 from support.networks import of_size
 from support.small_networks import sequence
 
@@ -31,16 +34,6 @@ PLAIN = {
 
 def along_channels(vector, x):
     return vector.reshape((1, -1) + (1,) * (x.ndim - 2))
-
-
-def gradients(function, arrays, dy):
-    """The result and the gradients of all arrays."""
-    for array in arrays:
-        array.attach_grad()
-    with autograd.record():
-        y = function(*arrays)
-    y.backward(nd.array(dy))
-    return [y.asnumpy(), *(array.grad.asnumpy() for array in arrays)]
 
 
 def random(*shape):
@@ -84,10 +77,7 @@ def test_training_changes_the_learned_numbers_and_not_the_zeros(block):
     layer = initialized(block(4), (2, 4, 3, 3), True)
     before = getattr(layer, PLAIN[block][0]).data().asnumpy()
     trainer = mx.gluon.Trainer(layer.collect_params(), 'adam', {'learning_rate': 0.1, 'wd': 0.1})
-    with autograd.record():
-        loss = layer(random(2, 4, 3, 3)).sum()
-    loss.backward()
-    trainer.step(1)
+    descend(trainer, 1, lambda: layer(random(2, 4, 3, 3)).sum())
     assert (getattr(layer, PLAIN[block][0]).data().asnumpy() != before).all()
     assert not layer.zeros.data().asnumpy().any()
 
@@ -117,27 +107,20 @@ def test_parameters_are_float32_in_a_network_in_float16():
 
 
 @pytest.mark.parametrize('shape', [(3, 4, 6, 5), (1, 8, 1, 1), (2, 1, 3, 4)])
-@pytest.mark.parametrize('along, axes', [(BATCH, [0]), (CHANNELS, [1]), (POSITIONS, [2, 3])])
+@pytest.mark.parametrize('along, axes', [(BATCH, [0]), (CHANNELS, [1]), (POSITIONS, [2, 3]), (None, [0, 2, 3])])
 def test_products_with_repeated_values_are_those_of_broadcast_mul(along, axes, shape):
+    repeat = partial(repeated, along=along) if along else repeated_per_channel
     x, dy = random(*shape), np.random.randn(*shape)
     value = random(*(1 if axis in axes else size for axis, size in enumerate(shape)))
-    found = gradients(lambda x, value: x * repeated(nd, value, x, along), [x, value], dy)
+    found = gradients(lambda x, value: x * repeat(nd, value, x), [x, value], dy)
     expected = gradients(nd.broadcast_mul, [x, value], dy)
     for array, right in zip(found[:2], expected[:2]):
         np.testing.assert_array_equal(array, right)
     np.testing.assert_allclose(found[2], expected[2], rtol=1e-5, atol=1e-5)
-    constant = gradients(lambda x, value: x * repeated(nd, value, x, along, gradient=False), [x, value], dy)
-    np.testing.assert_array_equal(constant[1], expected[1])
-    assert not constant[2].any()
-
-
-def test_products_with_numbers_of_channels_are_those_of_broadcast_mul():
-    x, numbers, dy = random(3, 4, 6, 5), random(1, 4, 1, 1), np.random.randn(3, 4, 6, 5)
-    found = gradients(lambda x, value: x * repeated_per_channel(nd, value, x), [x, numbers], dy)
-    expected = gradients(nd.broadcast_mul, [x, numbers], dy)
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_allclose(found[2], expected[2], rtol=1e-5, atol=1e-5)
+    if along:
+        constant = gradients(lambda x, value: x * repeat(nd, value, x, gradient=False), [x, value], dy)
+        np.testing.assert_array_equal(constant[1], expected[1])
+        assert not constant[2].any()
 
 
 @pytest.mark.parametrize('over, axes', [(CHANNELS, 1), (POSITIONS, (2, 3))])

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet import autograd, nd
 from mxnet.gluon import nn
-from support.equations import outputs_and_gradients
+from support.equations import outputs_and_gradients, signs
+from support.gradients import descend, gradients
 from support.paths import DATA
+from support.small_networks import initialized, sequence
 
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
 from bmx_melius.nn.channels import concat
@@ -55,7 +57,7 @@ def reference_layer(case):
 def test_layer_and_gradients_equal_the_reference(case, hybridize):
     arrays = {name.split('/', 1)[1]: ARRAYS[name] for name in ARRAYS.files if name.startswith(case + '/')}
     for name, value in outputs_and_gradients(reference_layer(case), arrays, hybridize).items():
-        np.testing.assert_allclose(value.asnumpy(), arrays[name], rtol=1e-5, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(value, arrays[name], rtol=1e-5, atol=2e-5, err_msg=name)
 
 
 # --- convolutions of any dimension, against MXNet's float convolution of signs padded by NumPy -----------------------------------------
@@ -78,10 +80,6 @@ shapes = st.fixed_dictionaries(
         'seed': st.integers(0, 2**16),
     }
 )
-
-
-def signs(values):
-    return np.where(values >= 0, 1.0, -1.0).astype(np.float32)
 
 
 def padded_convolution(x, weight, pad_value, padding, strides, dilation, groups):
@@ -107,12 +105,11 @@ def test_quantized_convolution_equals_the_float_convolution_of_signs_exactly(cas
     dimensions, groups = case['dimensions'], case['groups']
     channels, in_channels = groups * rng.randint(1, 4), groups * rng.randint(1, 4)
     extent = (case['kernel_size'] - 1) * case['dilation'] + 1
-    x = signs(rng.randn(2, in_channels, *[extent + rng.randint(4) for _ in range(dimensions)]))
+    x = signs(rng.randn(2, in_channels, *[extent + rng.randint(4) for _ in range(dimensions)])).astype(np.float32)
     arguments = {k: case[k] for k in ('kernel_size', 'strides', 'padding', 'dilation', 'groups', 'pad_value', 'no_offset', 'use_bias')}
     layer = CONVOLUTIONS[dimensions](channels, in_channels=0 if case['deferred'] else in_channels, **arguments)
     layer.initialize(mx.init.Normal(1))
-    if case['hybridize']:
-        layer.hybridize()
+    layer.hybridize(case['hybridize'])
     y = layer(nd.array(x)).asnumpy()
     weight = layer.weight.data().asnumpy()
     bias = rng.randn(channels).astype(np.float32)
@@ -136,8 +133,7 @@ def test_quantized_dense_equals_numpy(batch, inputs, units, no_offset, hybridize
     x = signs(rng.randn(batch, inputs))
     layer = QDense(units, no_offset=no_offset, encoding=encoding)
     layer.initialize(mx.init.Normal(1))
-    if hybridize:
-        layer.hybridize()
+    layer.hybridize(hybridize)
     y = layer(nd.array(x if encoding == 'sign' else (x + 1) / 2)).asnumpy()
     h = x @ signs(layer.weight.data().asnumpy()).T
     np.testing.assert_array_equal(y, h if no_offset else (h + inputs) / 2)
@@ -175,10 +171,7 @@ def decay_of_a_step(layer):
     """Train a layer by one step with a gradient of 0, rate 0.5 and weight decay 0.25; return the factor by which its weight changes."""
     layer.initialize(mx.init.Constant(2))
     trainer = mx.gluon.Trainer(layer.collect_params(), 'sgd', {'learning_rate': 0.5, 'wd': 0.25})
-    with autograd.record():
-        loss = (layer(nd.ones((1, 4, 3, 3))) * 0).sum()
-    loss.backward()
-    trainer.step(1)
+    descend(trainer, 1, lambda: (layer(nd.ones((1, 4, 3, 3))) * 0).sum())
     (factor,) = np.unique(layer.weight.data().asnumpy() / 2)
     return factor
 
@@ -215,12 +208,8 @@ def test_grouped_convolution_equals_the_ordinary_one(groups):
 
 
 def test_marks_survive_export_and_import(tmp_path):
-    net = nn.HybridSequential()
-    net.add(BinaryConv2D(4, 3, padding=1), nn.Flatten(), QActivation(), QDense(3))
-    net.initialize()
-    net.hybridize()
-    net(nd.ones((1, 2, 5, 5)))
-    net.export(str(tmp_path / 'net'))
+    net = sequence(BinaryConv2D(4, 3, padding=1), nn.Flatten(), QActivation(), QDense(3))
+    initialized(net, (1, 2, 5, 5)).export(str(tmp_path / 'net'))
     symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
     marks = [read_marks(attributes) for attributes in symbol.attr_dict().values()]
     roles = sorted(found['role'] for found in marks if found)
@@ -235,13 +224,9 @@ def test_marks_survive_export_and_import(tmp_path):
 @pytest.mark.parametrize('size', [(5, 4), ()])
 def test_concat_is_mxnets_with_its_gradient(size):
     x, y, weight = (nd.random.normal(shape=(2, channels, *size)) for channels in (3, 6, 9))
-    for array in (x, y):
-        array.attach_grad()
-    with autograd.record():
-        joined = concat(nd, x, y)
-        (joined * weight).sum().backward()
-    np.testing.assert_array_equal(joined.asnumpy(), np.concatenate([x.asnumpy(), y.asnumpy()], axis=1))
-    np.testing.assert_array_equal(np.concatenate([x.grad.asnumpy(), y.grad.asnumpy()], axis=1), weight.asnumpy())
+    joined, dx, dy = gradients(lambda x, y: concat(nd, x, y), [x, y], weight)
+    np.testing.assert_array_equal(joined, np.concatenate([x.asnumpy(), y.asnumpy()], axis=1))
+    np.testing.assert_array_equal(np.concatenate([dx, dy], axis=1), weight.asnumpy())
 
 
 @pytest.mark.parametrize('size', [(8, 8), ()])

@@ -1,4 +1,4 @@
-"""Layers of other methods against their equations in float64 NumPy, and the networks that consist of them."""
+"""Layers of the methods of other papers, and the networks that consist of them: updates, counts, widths, conversion, and refusals."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -6,58 +6,42 @@ from types import SimpleNamespace
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import autograd, nd
+from mxnet import nd
 from mxnet.gluon import nn
-from support.equations import BOUNDARY, assert_equals, batch_norm, conv, filter_mean, inputs, prelu, triangle, within_one
+from support.equations import BOUNDARY, conv
+from support.gradients import gradients
+from support.networks import layers_of
+from support.small_networks import sequence
+from support.training_runs import train
 
 import bmx_melius as bmx
 from bmx_melius import BinaryConv2D, QActivation, QConv2D, UserError
 from bmx_melius.nn.channelwise import Shift
+from bmx_melius.nn.methods.abc_net import ABCConv2D
 from bmx_melius.nn.methods.bnn import clip_latent_weights
-from bmx_melius.nn.methods.reactnet import RPReLU
-from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.nn.methods.bwn import BWNConv2D
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.lq_net import LQConv2D
+from bmx_melius.nn.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.updates import finish_update
 from bmx_melius.nn.methods.xnor_net import ScaledBinaryConv2D, XNORConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.training import Objective, Training
 from model_zoo import get_model
+from model_zoo.ensemble import MEMBERS
 from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet
-from model_zoo.method_units import Place, chain
+from model_zoo.method_units import chain
 from model_zoo.quicknet import Options as QuickNetOptions
-from model_zoo.quicknet import ResidualBlock, transition
+from model_zoo.quicknet import transition
 
-
-def unit(name, channels, in_channels, stride=1, **options):
-    """A unit of the table of methods."""
-    method = METHODS[name]
-    return method.unit(Place(channels, in_channels, stride, 4 * stride), dataclasses.replace(method.options, **options))
-
-
-# --- BNN -------------------------------------------------------------------------------------------------------------------------------
-
-
-def bnn(s, x, w, stride=1):
-    return conv(s.sign(x, within_one), s.sign(w, within_one), stride)
-
-
-@pytest.mark.parametrize('stride', [1, 2])
-def test_bnn_is_a_convolution_of_signs_with_gradients_within_one(stride):
-    layer = BinaryConv2D(4, 3, stride, 1, threshold=1, weight_threshold=1, no_offset=True)
-    assert_equals(layer, lambda s, x, w: bnn(s, x, w, stride), inputs(), ['w'])
-
-
-def test_unit_of_bnn_normalizes_after_the_convolution_unless_an_addition_follows():
-    def equation(s, x, w, gamma, beta):
-        return batch_norm(bnn(s, x, w, 2), gamma, beta)
-
-    place, method = Place(4, 3, 2, 8, ends_block=False), METHODS['resnet{}_bnn']
-    assert_equals(method.unit(place, method.options), equation, inputs(), ['w', 'gamma', 'beta', None, None])
-    assert_equals(unit('resnet{}_bnn', 4, 3, stride=2), lambda s, x, w: bnn(s, x, w, 2), inputs(), ['w'])
+# --- layers ----------------------------------------------------------------------------------------------------------------------------
 
 
 def test_latent_weights_beyond_the_threshold_are_clipped_and_others_kept():
-    net = nn.HybridSequential()
-    net.add(*(BinaryConv2D(1, 1, in_channels=3, **arguments) for arguments in ({'weight_threshold': 1.25}, {}, {'bits': 32})))
+    net = sequence(*(BinaryConv2D(1, 1, in_channels=3, **arguments) for arguments in ({'weight_threshold': 1.25}, {}, {'bits': 32})))
     net.initialize()
     values = np.array([-3, 1.2, 1.3], np.float32).reshape(1, 3, 1, 1)
     for layer in net:
@@ -85,26 +69,6 @@ def test_training_clips_latent_weights_after_each_update():
     np.testing.assert_array_equal(net.weight.data().asnumpy().ravel(), [-1, 1])
 
 
-# --- XNOR-Net --------------------------------------------------------------------------------------------------------------------------
-
-
-def xnor(s, x, w, stride=1, input_scale=False):
-    alpha, n = filter_mean(w)[..., None], w[0].size
-    slope = n * (1 - 1 / w.shape[1]) * (1 / n + alpha * (np.abs(w) < 1))
-    y = conv(s.sign(x, within_one), s.estimate(alpha * np.where(w >= 0, 1.0, -1.0), w, slope), stride)
-    if not input_scale:
-        return y
-    magnitude = np.abs(x).mean(axis=1, keepdims=True)
-    return y * s.constant(conv(magnitude, np.full((1, 1, 3, 3), 1 / 9), stride, value=0))
-
-
-@pytest.mark.parametrize('stride', [1, 2])
-@pytest.mark.parametrize('input_scale', [True, False])
-def test_xnor_net_scales_by_weights_and_on_request_by_inputs(stride, input_scale):
-    layer = XNORConv2D(4, 3, stride, 1, input_scale=input_scale)
-    assert_equals(layer, lambda s, x, w: xnor(s, x, w, stride, input_scale), inputs(), ['w'])
-
-
 def test_xnor_net_does_not_centre_weights_on_request():
     layer = XNORConv2D(4, 3, in_channels=2, center_weights=False)
     layer.initialize(mx.init.Constant(2))
@@ -112,21 +76,11 @@ def test_xnor_net_does_not_centre_weights_on_request():
     assert (layer.qconv.weight.data().asnumpy() == 2).all()
 
 
-def test_unit_of_xnor_net_normalizes_before_the_sign():
-    def equation(s, x, gamma, beta, w):
-        return xnor(s, batch_norm(x, gamma, beta), w)
-
-    assert_equals(unit('resnet{}_xnor', 4, 3), equation, inputs(), ['gamma', 'beta', None, None, 'w'])
-
-
 def test_a_filter_of_zeros_keeps_finite_gradients():
     layer = XNORConv2D(2, 3, in_channels=2)
     layer.initialize(mx.init.Zero())
-    x = nd.ones((1, 2, 5, 5))
-    with autograd.record():
-        y = layer(x)
-    y.backward()
-    assert np.isfinite(layer.qconv.weight.grad().asnumpy()).all() and not y.asnumpy().any()
+    y, _ = gradients(layer, [nd.ones((1, 2, 5, 5))])
+    assert np.isfinite(layer.qconv.weight.grad().asnumpy()).all() and not y.any()
 
 
 @pytest.mark.parametrize('layer', [ScaledBinaryConv2D, XNORConv2D])
@@ -137,114 +91,12 @@ def test_the_full_precision_counterpart_of_xnor_net_is_an_ordinary_convolution(l
     np.testing.assert_array_equal(counterpart(x).asnumpy(), expected.asnumpy())
 
 
-# --- XNOR-Net++, Strong Baseline and Real-to-Binary -------------------------------------------------------------------------------------
-
-
-def test_learned_scales_are_a_product_of_three_vectors_with_its_derivatives():
-    def equation(s, x, w_alpha, w_beta, w_gamma):
-        return x * np.einsum('c,i,j->cij', w_alpha.ravel(), w_beta.ravel(), w_gamma.ravel())
-
-    x = np.random.RandomState(1).randn(2, 3, 4, 4)
-    assert_equals(LearnedScale(3, 4), equation, x, ['w_alpha', 'w_beta', 'w_gamma'])
-
-
 def test_learned_scales_are_initially_one_and_refuse_maps_of_another_size():
     layer, x = LearnedScale(3, 4), nd.random.normal(shape=(1, 3, 4, 4))
     layer.initialize()
     np.testing.assert_array_equal(layer(x).asnumpy(), x.asnumpy())
     with pytest.raises(UserError, match='for maps of 4 x 4, not 1 x 4'):
         layer(nd.ones((1, 3, 1, 4)))
-
-
-def test_unit_of_xnor_net_plus_scales_by_channel_row_and_column():
-    def equation(s, x, gamma, beta, w, w_channel, w_row, w_column):
-        return bnn(s, batch_norm(x, gamma, beta), w) * (w_channel * w_row * w_column)[0]
-
-    layer = unit('resnet{}_xnorpp', 4, 3, input_size=16)
-    x = np.random.RandomState(2).randn(2, 3, 4, 4)
-    assert_equals(layer, equation, x, ['gamma', 'beta', None, None, 'w', 'w_channel', 'w_row', 'w_column'])
-
-
-def test_unit_of_the_strong_baseline_scales_channels_before_its_prelu():
-    def equation(s, x, gamma, beta, w, scale, slope):
-        return prelu(s, bnn(s, batch_norm(x, gamma, beta), w, 2) * scale[:, None, None], slope)
-
-    names = ['gamma', 'beta', None, None, 'w', 'scale', None, 'slope', None]
-    assert_equals(unit('resnet{}_strong_baseline', 4, 3, stride=2), equation, inputs(boundary=False), names)
-
-
-def gated(s, x, w, w1, w2):
-    hidden = np.maximum(np.einsum('nc,oc->no', x.mean(axis=(2, 3)), w1[:, :, 0, 0]), 0)
-    gate = 1 / (1 + np.exp(-np.einsum('nc,oc->no', hidden, w2[:, :, 0, 0]))) / np.sqrt(w[0].size)
-    return bnn(s, x, w) * gate[:, :, None, None]
-
-
-def test_gates_are_computed_from_the_input_before_its_sign():
-    layer = GatedBinaryConv2D(3, 3, 1, 1, in_channels=16, threshold=1, weight_threshold=1)
-    assert_equals(layer, gated, inputs(16), ['w', 'w1', 'w2'])
-
-
-def test_unit_of_real_to_binary_applies_gate_and_prelu():
-    def equation(s, x, gamma, beta, w, w1, w2, slope):
-        return prelu(s, gated(s, batch_norm(x, gamma, beta), w, w1, w2), slope)
-
-    names = ['gamma', 'beta', None, None, 'w', 'w1', 'w2', 'slope', None]
-    assert_equals(unit('real_to_binary{}', 3, 8), equation, inputs(8, boundary=False), names)
-
-
-def test_a_gate_needs_the_number_of_input_channels():
-    with pytest.raises(UserError, match='needs in_channels, at least 8'):
-        GatedBinaryConv2D(4, 3)
-
-
-# --- ReActNet --------------------------------------------------------------------------------------------------------------------------
-
-
-def test_unit_of_reactnet_shifts_before_the_sign():
-    def equation(s, x, w_shift, w, gamma, beta):
-        scaled = filter_mean(w)[..., None] * np.where(w >= 0, 1.0, -1.0)
-        y = conv(s.sign(x + w_shift[:, None, None], triangle), s.estimate(scaled, w, within_one(w)))
-        return batch_norm(y, gamma, beta)
-
-    names = ['w_shift', None, 'w', 'gamma', 'beta', None, None]
-    assert_equals(unit('reactnet{}', 4, 3), equation, inputs(), names)
-
-
-def test_sign_of_reactnet_has_the_triangular_gradient_with_its_bounds():
-    layer = chain(Shift(1), QActivation(method='approx_sign', threshold=1))
-    layer.cast('float64')
-    layer.initialize()
-    x = nd.array(BOUNDARY.reshape(1, 1, 1, -1), dtype='float64')
-    x.attach_grad()
-    with autograd.record():
-        y = layer(x)
-    y.backward()
-    np.testing.assert_array_equal(y.asnumpy().ravel(), [1, 1, 1, -1, 1, -1, 1, -1])
-    np.testing.assert_array_equal(x.grad.asnumpy().ravel(), [2, 2, 0, 0, 0, 0, 2, 2])
-
-
-def test_rprelu_is_the_equation_of_the_paper():
-    def equation(s, x, minus_gamma, beta, zeta):
-        gamma, beta, zeta = (vector[:, None, None] for vector in (-minus_gamma, beta, zeta))
-        return np.where(x > gamma, x - gamma + zeta, beta * (x - gamma) + zeta)
-
-    assert_equals(RPReLU(3), equation, inputs(), ['minus_gamma', None, 'beta', None, 'zeta', None])
-
-
-# --- QuickNet --------------------------------------------------------------------------------------------------------------------------
-
-
-def test_block_of_quicknet_pads_with_one_and_applies_relu_before_its_normalization():
-    def slope(x):
-        return (np.abs(x) <= 1.25) * 1.0
-
-    def equation(s, x, w, gamma, beta):
-        y = conv(s.sign(x, slope), s.sign(w, slope), value=1)
-        return batch_norm(s.estimate(np.maximum(y, 0), y, y > 0), gamma, beta) + x  # y is an integer: the gradient of 0 is 0
-
-    x = inputs(4)
-    x[1, 0, 0, :4] = [1.25, -1.25, np.nextafter(1.25, 2), -np.nextafter(1.25, 2)]
-    assert_equals(ResidualBlock(4, QuickNetOptions()), equation, x, ['w', 'gamma', 'beta', None, None])
 
 
 @pytest.mark.parametrize('size', [2, 5, 6])
@@ -267,6 +119,51 @@ def test_quicknets_have_the_parameters_that_larq_zoo_publishes(name, published, 
     assert counts['binary_params'] + counts['float_params'] == published - 9 * sum(blurred)  # its blurring filters are not parameters here
 
 
+# --- activations -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_sign_of_reactnet_has_the_triangular_gradient_with_its_bounds():
+    layer = chain(Shift(1), QActivation(method='approx_sign', threshold=1))
+    layer.cast('float64')
+    layer.initialize()
+    y, dx = gradients(layer, [nd.array(BOUNDARY.reshape(1, 1, 1, -1), dtype='float64')])
+    np.testing.assert_array_equal(y.ravel(), [1, 1, 1, -1, 1, -1, 1, -1])
+    np.testing.assert_array_equal(dx.ravel(), [2, 2, 0, 0, 0, 0, 2, 2])
+
+
+def test_activations_of_abc_net_have_a_gradient_at_both_bounds_of_the_clipped_input():
+    layer = ABCConv2D(1, 1, in_channels=1)
+    layer.initialize()
+    layer.qact.shift.set_data(nd.array([0.5, 9, 9, 9, 9]))
+    first, dx = gradients(lambda x: layer.qact(x)[0], [nd.array([[[[-0.5, -0.5000001, 0.5, 0.5000001, 0, -0.0]]]])])
+    np.testing.assert_array_equal(first.ravel(), [0, 0, 1, 1, 1, 1])  # encoded signs
+    np.testing.assert_array_equal(dx.ravel(), [0.5, 0, 0.5, 0, 0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    'method, value, slope',
+    [
+        ('relu', lambda x: np.maximum(x, 0), lambda x: (x > 0) * 1.0),
+        ('leaky_clip', lambda x: np.where(np.abs(x) <= 1, x, 0.1 * x), lambda x: np.where(np.abs(x) <= 1, 1, 0.1)),
+    ],
+)
+def test_float_activations_of_bmxnet_v2(method, value, slope):
+    points = np.concatenate([BOUNDARY, [-3, -0.5, 0.5, 3]])
+    y, dx = gradients(QActivation(bits=32, method=method), [nd.array(points, dtype='float64')])
+    np.testing.assert_allclose(y, value(points), rtol=1e-15)
+    np.testing.assert_allclose(dx, slope(points), rtol=1e-15)
+    with pytest.raises(UserError, match=f'{method!r} cannot round to 1 bits; choose from 32'):
+        QActivation(method=method)
+
+
+def test_sign_approx_sign_is_approx_sign_with_one_bit():
+    points = [*BOUNDARY, 0.3, -0.7, 1.3, 1.4]
+    results = [gradients(QActivation(method=name), [nd.array(points, dtype='float64')]) for name in ('sign_approx_sign', 'approx_sign')]
+    np.testing.assert_array_equal(*results)
+    with pytest.raises(UserError, match='cannot round to 32 bits'):
+        QActivation(bits=32, method='sign_approx_sign')
+
+
 # --- networks --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -276,10 +173,6 @@ def test_alexnet_has_the_layers_of_its_table_and_accepts_one_size_of_images():
     assert shapes == [(256, 96, 5, 5), (384, 256, 3, 3), (384, 384, 3, 3), (256, 384, 3, 3), (4096, 256, 6, 6), (4096, 4096, 1, 1)]
     with pytest.raises(UserError, match='built for images of 224 x 224, not 64 x 64'):
         net(nd.zeros((1, 3, 64, 64)))
-    with pytest.raises(UserError, match='input_size=16 is too small'):
-        get_model('alexnet_xnor', input_size=16)
-    with pytest.raises(UserError, match='cannot pad as TensorFlow does'):
-        get_model('alexnet_xnor', same_padding=True)
 
 
 @pytest.mark.parametrize('initial_layers, size', [('thumbnail', 9), ('imagenet', 70), ('thumbnail', 16)])
@@ -292,21 +185,17 @@ def test_learned_scales_fit_the_maps_of_images_of_their_size(initial_layers, siz
         net(nd.zeros((1, 3, 20, 24)))
 
 
-@pytest.mark.parametrize('name', ['resnet18_strong_baseline', 'real_to_binary18', 'resnet18_xnor', 'quicknet'])
-def test_both_stages_of_training_have_the_same_parameters(name):
-    names = [
-        [(own[len(net.prefix) :], parameter.shape) for own, parameter in net.collect_params().items()]
-        for net in (get_model(name), get_model(name, weight_bits=32))
-    ]
-    assert names[0] == names[1]
+def small_network(name):
+    """A network of a method with two blocks, for images of 8 x 8."""
+    method = METHODS[name]
+    size = {'input_size': 8} if hasattr(method.options, 'input_size') else {}
+    options = dataclasses.replace(method.options, initial_layers='thumbnail', **size)
+    return MethodResNet(Architecture((1, 1), method), options, classes=5)
 
 
 @pytest.mark.parametrize('name', METHODS)
 def test_a_network_of_each_method_trains_all_its_layers(name):
-    method = METHODS[name]
-    size = {'input_size': 8} if hasattr(method.options, 'input_size') else {}
-    options = dataclasses.replace(method.options, initial_layers='thumbnail', **size)
-    net = MethodResNet(Architecture((1, 1), method), options, classes=5)
+    net = small_network(name)
     net.initialize()
     assert not bmx.check(net, nd.random.normal(shape=(4, 3, 8, 8))).problems
 
@@ -316,11 +205,7 @@ WITHOUT_DECAY = {'xnorpp', 'strong', 'real', 'groupnet', 'syq'}  # of the latent
 
 @pytest.mark.parametrize('name', METHODS)
 def test_the_latent_weights_of_each_method_decay_as_the_documentation_says(name):
-    method = METHODS[name]
-    size = {'input_size': 8} if hasattr(method.options, 'input_size') else {}
-    options = dataclasses.replace(method.options, initial_layers='thumbnail', **size)
-    net = MethodResNet(Architecture((1, 1), method), options)
-    decays = {parameter.wd_mult for parameter in net.collect_params('.*qconv.*weight').values()}
+    decays = {parameter.wd_mult for parameter in small_network(name).collect_params('.*qconv.*weight').values()}
     short = name.format('').split('_')
     assert decays == {0.0 if WITHOUT_DECAY & set(short) else 1.0}
 
@@ -336,7 +221,7 @@ def test_a_further_method_is_one_row(span, additions):
         sums.append((place.channels, place.total_stride))
         return nn.Activation('relu')
 
-    method = Method(float_unit, shortcut_span=span, shortcut=float_unit, after_sum=after_sum)
+    method = Method(float_unit, units_per_block=span, shortcut=float_unit, after_sum=after_sum)
     net = MethodResNet(Architecture((1, 1), method), classes=3)
     net.initialize()
     assert net(nd.zeros((1, 3, 32, 32))).shape == (1, 3)
@@ -351,38 +236,100 @@ def test_same_padding_keeps_the_scales_of_a_method_at_their_windows():
         net(nd.zeros((1, 3, 15, 15)))
 
 
-# --- activations of BMXNet-v2 -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    'name, flags, bits',
+    [
+        ('resnet18_bwn', [], (32, 1)),
+        ('resnet18_ttq', [], (32, 2)),
+        ('resnet18_dorefa_w2a2', [], (2, 2)),
+        ('resnet18_dorefa_w2a2', ['--model-options', '{"bits": 4}'], (4, 4)),
+        ('resnet18_hwgq', ['--weight-bits', '32'], (2, 32)),
+        ('resnet18_syq_w1a2', ['--bits', '32'], (32, 32)),
+    ],
+)
+def test_the_plan_of_a_training_shows_the_bits_of_the_layers(name, flags, bits, tmp_path, capsys):
+    train('--model', name, '--dataset', 'digits', *flags, '--dry-run', '--save-dir', tmp_path / 'run')
+    assert '; activations of {}, weights of {} bits\n'.format(*bits) in capsys.readouterr().out
+
+
+OF_FEW_BITS = [BWNConv2D, DoReFaConv2D, HWGQConv2D, LQConv2D, SYQConv2D, TTQConv2D]
+
+
+@pytest.mark.parametrize('layer', [*OF_FEW_BITS, ABCConv2D, CirculantConv2D])
+@pytest.mark.parametrize('hybridize', [False, True])
+def test_shapes_are_inferred_and_full_precision_counterparts_have_only_a_weight(layer, hybridize):
+    for arguments in ({}, {'bits': 32}):
+        net = layer(4, 3, padding=1, **arguments)
+        net.initialize()
+        net.hybridize(hybridize)
+        assert net(nd.ones((1, 8, 5, 5))).shape == (1, 4, 5, 5)
+    if layer in OF_FEW_BITS:
+        counterpart = layer(4, 3, padding=1, bits=32, in_channels=3)
+        assert [parameter.shape for parameter in counterpart.collect_params().values()] == [(4, 3, 3, 3)]
 
 
 @pytest.mark.parametrize(
-    'method, value, slope',
+    'name, options, convolutions, ops, size, published',
     [
-        ('relu', lambda x: np.maximum(x, 0), lambda x: (x > 0) * 1.0),
-        ('leaky_clip', lambda x: np.where(np.abs(x) <= 1, x, 0.1 * x), lambda x: np.where(np.abs(x) <= 1, 1, 0.1)),
+        ('resnet18_bwn', {}, 16, 18.14, 4.00, None),
+        ('resnet18_ttq', {}, 0, 18.14, 5.30, None),
+        ('resnet18_dorefa_w2a2', {}, 0, 2.42, 5.31, None),
+        ('resnet18_hwgq', {}, 19, 1.71, 3.37, None),
+        ('resnet18_lqnet_w1a2', {}, 19, 1.71, 3.39, None),
+        ('resnet18_syq_w1a2', {}, 16, 1.90, 4.00, None),
+        ('resnet18_abcnet', {}, 5 * 19, 7.80, 8.68, (7.80, 8.7)),
+        ('groupnet18', {'quantized_shortcuts': False}, 5 * 16, 2.68, 9.35, (2.68, 9.2)),
+        ('groupnet34', {'quantized_shortcuts': False}, 5 * 32, 4.13, 15.51, (4.13, 15.3)),
+        ('groupnet18', {}, 5 * 19, 2.50, 8.72, None),
+        ('resnet18_cbcn', {}, 16, 6.49, 8.01, None),
     ],
 )
-def test_float_activations_of_bmxnet_v2(method, value, slope):
-    points = np.concatenate([BOUNDARY, [-3, -0.5, 0.5, 3]])
-    x = nd.array(points, dtype='float64')
-    x.attach_grad()
-    with autograd.record():
-        y = QActivation(bits=32, method=method)(x)
-    y.backward()
-    np.testing.assert_allclose(y.asnumpy(), value(points), rtol=1e-15)
-    np.testing.assert_allclose(x.grad.asnumpy(), slope(points), rtol=1e-15)
-    with pytest.raises(UserError, match=f'{method!r} cannot round to 1 bits; choose from 32'):
-        QActivation(method=method)
+def test_every_binary_convolution_is_counted_and_others_by_their_bits(name, options, convolutions, ops, size, published):
+    counted = bmx.summary(get_model(name, **options))
+    assert len([layer for layer in counted.layers if layer.kind == 'binary layer']) == convolutions
+    assert {layer.bits for layer in counted.layers if layer.kind == 'k-bit layer'} <= {2}
+    assert counted.ops / 1e8 == pytest.approx(ops, abs=0.005) and counted.size_bytes / 2**20 == pytest.approx(size, abs=0.006)
+    if published:
+        assert (counted.ops / 1e8, counted.size_bytes / 2**20) == pytest.approx(published, rel=0.02)
 
 
-def test_sign_approx_sign_is_approx_sign_with_one_bit():
-    results = []
-    for method in ('sign_approx_sign', 'approx_sign'):
-        x = nd.array([*BOUNDARY, 0.3, -0.7, 1.3, 1.4], dtype='float64')
-        x.attach_grad()
-        with autograd.record():
-            y = QActivation(method=method)(x)
-        y.backward()
-        results.append((y.asnumpy(), x.grad.asnumpy()))
-    np.testing.assert_array_equal(*results)
-    with pytest.raises(UserError, match='cannot round to 32 bits'):
-        QActivation(bits=32, method='sign_approx_sign')
+@pytest.mark.parametrize('quantized', [True, False])
+def test_shortcuts_of_group_net_are_binary_for_each_base_or_one_float_projection(quantized):
+    net = get_model('groupnet18', classes=3, initial_layers='thumbnail', init_features=8, quantized_shortcuts=quantized)
+    counted = bmx.summary(net, (1, 3, 16, 16))
+    binary = [layer.kind == 'binary layer' for layer in counted.layers if layer.operator == 'Convolution']
+    assert (binary.count(True), binary.count(False)) == ((5 * 16 + 5 * 3, 1) if quantized else (5 * 16, 1 + 3))
+
+
+def test_counts_of_one_layer_with_bases():
+    counted = bmx.summary(ABCConv2D(8, 3, padding=1), (1, 4, 6, 6))
+    assert counted.bops == 25 * 8 * 4 * 9 * 36
+    assert sum(layer.size_bits for layer in counted.layers) == 5 * 8 * 4 * 9 + 32 * 10  # five bits of a weight; shift and beta
+    layer = CirculantConv2D(8, 3, padding=1, in_channels=4)
+    counted = bmx.summary(layer, (1, 4, 6, 6))
+    assert (counted.bops, counted.size_bytes, layer.qconv.weight.shape) == (8 * 4 * 9 * 36, 2 * 4 * 9 // 8, (2, 4, 3, 3))
+
+
+@pytest.mark.parametrize('layer', [ABCConv2D, CirculantConv2D])
+def test_binary_bases_are_packed_with_equal_outputs(layer):
+    net = sequence(nn.BatchNorm(), layer(8, 3, padding=1), nn.BatchNorm())
+    net.initialize(mx.init.Normal(1))
+    x = nd.random.normal(shape=(1, 16, 6, 6))
+    expected = net(x).asnumpy()
+    packed = bmx.deploy(net, x.shape)
+    np.testing.assert_allclose(packed(x).asnumpy(), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize('name', ['groupnet18', 'resnet18_abcnet', 'resnet18_cbcn', 'resnet18_lqnet_w1a2', 'resnet18_benn'])
+def test_widths_of_stages_follow_the_channels_after_the_stem(name):
+    net = get_model(name, init_features=16, classes=3)
+    counted = bmx.summary(net, (1, 3, 32, 32))
+    assert {layer.output_shape[1] for layer in counted.layers if layer.kind == 'normalization'} == {16, 32, 64, 128}
+    output = [layer for layer in counted.layers if layer.operator == 'FullyConnected']
+    assert {layer.macs for layer in output} == {3 * 128}
+
+
+def test_options_of_an_ensemble_are_those_of_its_members():
+    net = get_model('resnet18_benn', clip_threshold=0.75, init_features=8, classes=2)
+    assert len(net.members) == MEMBERS == 6
+    assert [activation.threshold for activation in layers_of(net, QActivation)] == [0.75] * 16 * MEMBERS

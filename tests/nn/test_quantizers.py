@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from mxnet import autograd, nd
-from mxnet.gluon import nn
+from mxnet import nd
+from support.gradients import gradients
+from support.small_networks import sequence
 
 from bmx_melius import BinaryConv2D, QActivation, QConv2D, UserError
 from bmx_melius.nn.quantizers import QUANTIZERS, quantize, quantize_in_parts, register_quantizer, rounds_to_sign
@@ -23,24 +24,18 @@ def test_k_bit_weights_need_no_input_channels_in_advance(quantization, bits):
 @pytest.mark.parametrize('no_offset', [False, True])
 @pytest.mark.parametrize('method', [method for method, quantizer in QUANTIZERS.items() if 1 in quantizer.bits and quantizer.rounded])
 def test_binary_convolution_equals_activation_then_convolution_with_gradients(pad_value, no_offset, method):
-    x, dy = nd.random.normal(scale=1.5, shape=(2, 8, 6, 7)), nd.random.normal(shape=(2, 5, 6, 7))
+    x, dy = nd.random.normal(scale=1.5, shape=(2, 8, 6, 7)), np.random.randn(2, 5, 6, 7)
     x[0, 0, 0] = nd.array([0, -0.0, 1.3, -1.3, np.nextafter(np.float32(1.3), np.float32(2)), 1, -1])
     arguments = dict(padding=1, pad_value=pad_value, no_offset=no_offset)
     fused = BinaryConv2D(5, 3, activation_method=method, **arguments)
-    separate = nn.HybridSequential()
-    separate.add(QActivation(method=method), QConv2D(5, 3, **arguments))
+    separate = sequence(QActivation(method=method), QConv2D(5, 3, **arguments))
     results = []
     for layer in (fused, separate):
         layer.initialize()
         layer(x)
         weight = next(iter(layer.collect_params().values()))
         weight.set_data(nd.array(np.random.RandomState(0).randn(*weight.shape)))
-        data = x.copy()
-        data.attach_grad()
-        with autograd.record():
-            y = layer(data)
-        y.backward(dy)
-        results.append((y.asnumpy(), data.grad.asnumpy(), weight.grad().asnumpy()))
+        results.append((*gradients(layer, [x.copy()], dy), weight.grad().asnumpy()))
     np.testing.assert_array_equal(results[0][0], results[1][0])
     for fused_gradient, gradient in zip(results[0][1:], results[1][1:]):
         np.testing.assert_allclose(fused_gradient, gradient, rtol=1e-5, atol=1e-4)
@@ -77,13 +72,7 @@ def test_a_quantizer_is_called_sign_where_one_bit_of_it_is_the_sign_of_every_num
 def test_gradient_threshold_is_inclusive_to_the_last_bit():
     t = np.float32(1.3)
     x = nd.array([t, -t, np.nextafter(t, np.float32(2)), -np.nextafter(t, np.float32(2)), 0, 5, np.inf, -np.inf])
-    x.attach_grad()
-    layer = QActivation(threshold=1.3)
-    with autograd.record():
-        y = layer(x)
-    y.backward()
-    np.testing.assert_array_equal(y.asnumpy(), [1, -1, 1, -1, 1, 1, 1, -1])
-    np.testing.assert_array_equal(x.grad.asnumpy(), [1, 1, 0, 0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(gradients(QActivation(threshold=1.3), [x]), [[1, -1, 1, -1, 1, 1, 1, -1], [1, 1, 0, 0, 1, 0, 0, 0]])
 
 
 @pytest.mark.parametrize('value', [1e-38, 1e-9, 0.3, 0.999, 1.7, 5.3, 123.4, 1e8])

@@ -43,8 +43,7 @@ def test_real_weights_replace_signs_for_every_encoding_of_the_input():
 @pytest.mark.parametrize('groups, pad_value', [(1, -1), (2, -1), (1, 0)])
 def test_real_weights_give_the_formula_of_signs_with_filters_of_mean_magnitude_one(groups, pad_value, hybridize):
     layer, weight = real_weight_layer(4, 6, groups=groups, pad_value=pad_value)
-    if hybridize:
-        layer.hybridize()
+    layer.hybridize(hybridize)
     x = np.random.randn(2, 6, 5, 4).astype(np.float32)
     np.testing.assert_allclose(layer(nd.array(x)).asnumpy(), agreement_in_numpy(x, weight, groups, pad_value), rtol=1e-5, atol=1e-4)
 
@@ -60,7 +59,7 @@ def test_gradients_of_real_weights_equal_differences_in_numpy_and_signs_pass_the
         shifted[1][index] -= step
         difference = agreement_in_numpy(x, shifted[0]) - agreement_in_numpy(x, shifted[1])
         expected[index] = (difference * dy).sum() / (2 * step)
-    np.testing.assert_allclose(gradients['dweight'].asnumpy(), expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(gradients['dweight'], expected, rtol=1e-3, atol=1e-3)
 
     filters = weight / np.abs(weight).mean(axis=(1, 2, 3), keepdims=True)
     padded = np.pad(dy, [(0, 0), (0, 0), (1, 1), (1, 1)])
@@ -68,7 +67,7 @@ def test_gradients_of_real_weights_equal_differences_in_numpy_and_signs_pass_the
     for channel, row, column in np.ndindex(*x.shape[1:]):  # the transposed convolution: filters turned by half a turn
         window = padded[:, :, row : row + 3, column : column + 3]
         dx[:, channel, row, column] = (window * filters[:, channel, ::-1, ::-1]).sum(axis=(1, 2, 3)) / 2
-    np.testing.assert_allclose(gradients['dx'].asnumpy(), dx * (np.abs(x) <= 1.3), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(gradients['dx'], dx * (np.abs(x) <= 1.3), rtol=1e-4, atol=1e-4)
 
 
 def test_the_second_stage_begins_with_outputs_of_the_same_mean_and_like_spread():

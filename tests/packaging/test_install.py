@@ -42,9 +42,9 @@ def libraries(folder):
     return sorted(path.name for path in folder.rglob('*.so'))
 
 
-def make_script(folder, content):
+def make_script(folder, content, name='g++'):
     folder.mkdir(exist_ok=True)
-    script = folder / 'g++'
+    script = folder / name
     script.write_text(f'#!/bin/sh\n{content}\n')
     script.chmod(0o755)
     return str(folder)
@@ -254,7 +254,7 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
 
 
 @pytest.mark.parametrize(
-    'tool,programs,packages',
+    'tool, programs, packages',
     [
         (
             'test_arm.py',
@@ -263,6 +263,11 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
         ),
         ('test_wheel_arm.py', 'aarch64-linux-gnu-g++, qemu-aarch64', 'g++-aarch64-linux-gnu qemu-user'),
         ('test_wasm.py', 'em++, node, chromium', 'emscripten nodejs chromium'),
+        (
+            'test_mcu.py',
+            'arm-none-eabi-gcc, qemu-system-arm, riscv64-unknown-elf-gcc, qemu-system-riscv32',
+            'gcc-arm-none-eabi qemu-system-arm gcc-riscv64-unknown-elf qemu-system-misc',
+        ),
     ],
 )
 def test_tests_on_other_machines_name_the_packages_that_they_lack(tmp_path, tool, programs, packages):
@@ -270,4 +275,22 @@ def test_tests_on_other_machines_name_the_packages_that_they_lack(tmp_path, tool
     done = subprocess.run(command, env={**os.environ, 'PATH': str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f'error: {programs} are needed')
+    assert f'apt-get install {packages})' in done.stderr
+
+
+@pytest.mark.parametrize(
+    'script, available, packages',
+    [
+        ('test_c.sh', ('cmake', 'gcc'), 'g++ make pkg-config libjpeg-dev libpng-dev nlohmann-json3-dev'),
+        ('test_service.sh', (), 'chromium chromium-driver'),
+        ('fuzz.sh', (), 'clang libclang-rt-dev'),
+    ],
+)
+def test_scripts_name_the_packages_that_they_lack_in_one_line(tmp_path, script, available, packages):
+    for name, program in {'id': 'echo 1000', **dict.fromkeys(available, 'exit 0')}.items():
+        make_script(tmp_path, program, name)
+    for name in ('bash', 'dirname'):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = subprocess.run([f'tools/{script}', 'python'], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={'PATH': str(tmp_path)})
+    assert done.returncode == 1 and done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert f'apt-get install {packages})' in done.stderr

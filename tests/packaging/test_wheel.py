@@ -13,11 +13,10 @@ import sys
 import sysconfig
 import zipfile
 
-import mxnet as mx
 import numpy as np
 import PIL.Image
 import pytest
-from mxnet.gluon import nn
+from support.classifiers import write_classifier
 from support.paths import ROOT
 
 import bmx_melius as bmx
@@ -33,7 +32,7 @@ PLATFORM = 'manylinux_2_27_x86_64'
 pytestmark = pytest.mark.skipif(not WHEEL, reason='needs a wheel: make wheel')
 
 USE = """
-import json, sys
+import importlib.util, json, sys
 import numpy as np
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
@@ -42,7 +41,8 @@ session = bmx.Session('packed', threads=1)
 print(json.dumps({
     'python': '{}.{}'.format(*sys.version_info),
     'numpy': np.__version__,
-    'mxnet': 'mxnet' in sys.modules,
+    'mxnet': importlib.util.find_spec('mxnet') is not None,
+    'imported': 'mxnet' in sys.modules,
     'engine': str(engine.ENGINE_LIBRARY),
     'isa': engine.instruction_sets()[0],
     'fingerprint': session.fingerprint(),
@@ -83,22 +83,7 @@ class Environment:
 def network(tmp_path_factory):
     """A folder with a packed classifier and an image."""
     folder = tmp_path_factory.mktemp('network')
-    net = nn.HybridSequential()
-    net.add(
-        nn.Conv2D(32, 3), nn.BatchNorm(), bmx.BinaryConv2D(64, kernel_size=3, padding=1), nn.BatchNorm(), nn.GlobalAvgPool2D(), nn.Dense(4)
-    )
-    net.initialize(mx.init.Normal(0.1))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    net.export(str(folder / 'net'))
-    bmx.convert(
-        folder / 'net-symbol.json',
-        folder / 'net-0000.params',
-        folder / 'packed',
-        (1, *SPEC.shape),
-        input_spec=SPEC,
-        class_names=list('abcd'),
-    )
+    write_classifier(folder, SPEC, list('abcd'))
     pixels = np.random.RandomState(0).randint(0, 256, (24, 32, 3)).astype(np.uint8)
     PIL.Image.fromarray(pixels).save(folder / 'image.png')
     return folder
@@ -111,7 +96,7 @@ def check_packed_network(environment, network, python, with_mxnet=False):
     for isa in ({}, {'BMX_MELIUS_ISA': 'reference'}):
         # warnings are errors: of names that a version of NumPy or Pillow will remove
         found = json.loads(environment.run('python', *([] if with_mxnet else ['-W', 'error']), '-c', USE, cwd=network, **isa))
-        assert (found['python'], found['mxnet']) == (python, with_mxnet)
+        assert (found['python'], found['mxnet'], found['imported']) == (python, with_mxnet, False)
         assert environment.folder.resolve() in pathlib.Path(found['engine']).parents
         assert found['isa'] == isa.get('BMX_MELIUS_ISA', engine.instruction_sets()[0])
         assert found['fingerprint'] == session.fingerprint()

@@ -18,6 +18,8 @@ from support.scoring_runs import (
     PART,
     ROOT,
     assert_rows_are_those_of_session,
+    change_network,
+    copy_network,
     finish,
     open_when_read,
     rows,
@@ -29,10 +31,10 @@ from support.scoring_runs import (
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.errors import UserError
-from bmx_melius.scoring import part as parts_module
 from bmx_melius.scoring.images import list_images
 from bmx_melius.scoring.job import Job
 from bmx_melius.scoring.part import is_complete, score_part
+from bmx_melius.vision.classifier import Classifier
 
 pytest.importorskip('pyarrow', reason='make test-scale installs what `bmx-melius score` needs')
 pytest_plugins = ['support.scoring_runs']  # its fixtures
@@ -86,16 +88,13 @@ def test_the_same_command_computes_only_what_is_missing_or_damaged(packed, photo
 
 @pytest.mark.parametrize('change', [('--top', 2), ('--part-size', 3), ('--logits',), ('--mean', '1,2,3'), 'image', 'network'])
 def test_a_folder_with_the_rows_of_another_job_is_refused_and_unchanged(packed, photos, tmp_path, change, monkeypatch):
-    folder, network = tmp_path / 'scores', tmp_path / 'packed'
-    for suffix in ('-symbol.json', '-0000.params'):
-        pathlib.Path(f'{network}{suffix}').write_bytes(pathlib.Path(f'{packed}{suffix}').read_bytes())
+    folder, network = tmp_path / 'scores', copy_network(packed, tmp_path / 'packed')
     score(network, photos, '--output', folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     if change == 'image':
         write_image(photos / 'new.png')
     elif change == 'network':
-        symbol = pathlib.Path(f'{network}-symbol.json')
-        symbol.write_text(symbol.read_text().replace('cat', 'cow'))
+        change_network(network)
     errors = score(network, photos, '--output', folder, *([] if isinstance(change, str) else change), status=2)
     assert f'{folder} has the rows of another job' in errors and errors.count('\n') == 1
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -209,10 +208,10 @@ def test_a_file_of_rows_that_cannot_be_read_is_an_error_with_its_name(job, tmp_p
 
 
 def test_a_batch_that_needs_too_much_memory_is_refused_with_its_first_image(job, photos, monkeypatch):
-    def exhaust(scores):
+    def exhaust(classifier, scores):
         raise MemoryError
 
-    monkeypatch.setattr(parts_module, 'softmax', exhaust)
+    monkeypatch.setattr(Classifier, 'probabilities', exhaust)
     with pytest.raises(UserError, match=f'{photos}/0.png and the 3 images after it need too much memory: choose a smaller --batch-size'):
         score_part(job.scoring, job.parts[0])
 

@@ -7,7 +7,6 @@ import errno
 import gc
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import threading
@@ -22,6 +21,9 @@ from support.scoring_runs import (
     PATHS,
     EndedError,
     assert_rows_are_those_of_session,
+    change_network,
+    copy_network,
+    error_at_the_end,
     finish,
     kill_reader,
     open_when_read,
@@ -52,24 +54,17 @@ def test_workers_that_are_always_killed_end_the_command_with_one_line(packed, ph
     with contextlib.suppress(EndedError):
         while True:
             kill_reader(pipe[0], process)
-    errors = process.communicate()[1].splitlines()
-    assert process.returncode == 2 and [line for line in errors if line.startswith('error: ')] == errors[-1:]
-    assert 'worker processes were killed' in errors[-1] and not (tmp_path / 'scores' / '_SUCCESS').exists()
+    assert 'worker processes were killed' in error_at_the_end(process) and not (tmp_path / 'scores' / '_SUCCESS').exists()
 
 
 def test_a_network_that_changes_while_its_images_are_scored_is_refused(packed, photos, pipe, tmp_path, engine):
     image, content = pipe
-    network = tmp_path / 'packed'
-    for suffix in ('-symbol.json', '-0000.params'):
-        pathlib.Path(f'{network}{suffix}').write_bytes(pathlib.Path(f'{packed}{suffix}').read_bytes())
+    network = copy_network(packed, tmp_path / 'packed')
     process = start(network, photos, '--output', tmp_path / 'scores', '--engine', engine, '--workers', 1, '--part-size', PART)
     with open_when_read(image, process) as file:  # the part after this one is not computed before
-        symbol = pathlib.Path(f'{network}-symbol.json')
-        symbol.write_text(symbol.read_text().replace('cat', 'cow'))
+        change_network(network)
         file.write(content)
-    errors = process.communicate()[1].splitlines()
-    assert process.returncode == 2 and [line for line in errors if line.startswith('error: ')] == errors[-1:]
-    assert f'error: the network {network} was changed' in errors[-1]
+    assert f'error: the network {network} was changed' in error_at_the_end(process)
 
 
 def test_killed_workers_do_not_add_up_as_long_as_parts_are_finished(monkeypatch):
@@ -117,7 +112,7 @@ def test_the_number_of_parts_in_flight_is_bounded(packed, photos, tmp_path, engi
 
         return call
 
-    submitted, most, finished = [], 0, 0
+    submitted, max_in_flight, finished = [], 0, 0
     job = Job(list_images([str(photos)]), 1, str(tmp_path / 'scores'), prefix=str(packed), **OPTIONS)
     parts = job.parts
     if engine == 'local':
@@ -127,9 +122,9 @@ def test_the_number_of_parts_in_flight_is_bounded(packed, photos, tmp_path, engi
         parts = map(counted(lambda part: part), parts)  # which is submitted as soon as it is asked for
     with job.opened():
         for _ in ENGINES[engine](job.scoring, parts, 1):
-            most, finished = max(most, len(submitted) - finished), finished + 1
+            max_in_flight, finished = max(max_in_flight, len(submitted) - finished), finished + 1
         job.finish()
-    assert finished == len(submitted) == IMAGES and most == PARTS_PER_WORKER < IMAGES
+    assert finished == len(submitted) == IMAGES and max_in_flight == PARTS_PER_WORKER < IMAGES
 
 
 ALLOWED = threading.Semaphore(0)
@@ -172,14 +167,15 @@ def test_a_cluster_that_cannot_be_reached_is_refused_with_its_address(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ('error', 'message'),
+    ('error', 'kind', 'message'),
     [
-        (ModuleNotFoundError("No module named 'pyarrow'", name='pyarrow'), 'a worker does not have the package pyarrow'),
-        (concurrent.futures.CancelledError(), 'the connection to the Dask scheduler was lost'),
-        (OSError('in <TCP (closed) ...>: Stream is closed'), 'the connection to the Dask scheduler was lost .*Stream is closed'),
+        (ModuleNotFoundError("No module named 'pyarrow'", name='pyarrow'), UserError, 'a worker does not have the package pyarrow'),
+        (concurrent.futures.CancelledError(), UserError, 'the connection to the Dask scheduler was lost'),
+        (OSError('in <TCP (closed) ...>: Stream is closed'), UserError, 'the connection to the Dask scheduler was lost .*Stream is closed'),
+        (OSError(errno.ENOSPC, 'No space left on device', 'part-000000.parquet'), OSError, 'No space left'),
     ],
 )
-def test_errors_of_a_cluster_are_one_line(monkeypatch, error, message):
+def test_errors_of_a_cluster_are_one_line_and_those_of_the_system_in_a_worker_are_raised(monkeypatch, error, kind, message):
     distributed = pytest.importorskip('distributed')
 
     def fail(scoring, part):
@@ -187,28 +183,16 @@ def test_errors_of_a_cluster_are_one_line(monkeypatch, error, message):
 
     monkeypatch.setattr(engines, 'score_part', fail)
     cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
-    with cluster, pytest.raises(UserError, match=message):
+    with cluster, pytest.raises(kind, match=message) as raised:
         list(run_on_dask(None, [Part(0, ())], None, cluster.scheduler_address))
-
-
-def test_an_error_of_the_system_in_a_worker_is_raised(monkeypatch):
-    distributed = pytest.importorskip('distributed')
-    monkeypatch.setattr(engines, 'score_part', fail_to_write)
-    cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
-    with cluster, pytest.raises(OSError, match='No space left') as raised:
-        list(run_on_dask(None, [Part(0, ())], None, cluster.scheduler_address))
-    assert raised.value.errno == errno.ENOSPC
-
-
-def fail_to_write(scoring, part):
-    raise OSError(errno.ENOSPC, 'No space left on device', 'part-000000.parquet')
+    assert getattr(raised.value, 'errno', None) == getattr(error, 'errno', None) or kind is UserError
 
 
 @pytest.fixture
 def scheduler(tmp_path):
     """A Dask scheduler with one worker in processes of their own: its process and its address."""
     pytest.importorskip('distributed')
-    file, environment = tmp_path / 'scheduler.json', {**os.environ, 'PYTHONPATH': PATHS, 'BMX_MELIUS_WITHOUT_MXNET': '1'}
+    file, environment = tmp_path / 'scheduler.json', {**os.environ, 'PYTHONPATH': PATHS}
 
     def begin(kind, *arguments):
         command = [sys.executable, '-m', f'distributed.cli.dask_{kind}', '--scheduler-file', str(file), '--no-dashboard', *arguments]
@@ -228,6 +212,4 @@ def test_a_killed_scheduler_ends_the_command_with_one_line(packed, photos, pipe,
     command = start(packed, photos, '--output', tmp_path / 'scores', '--engine', 'dask', '--address', address, '--part-size', PART)
     with open_when_read(pipe[0], command):
         process.kill()
-        errors = command.communicate()[1].splitlines()
-    assert command.returncode == 2 and [line for line in errors if line.startswith('error: ')] == errors[-1:]
-    assert 'error: the connection to the Dask scheduler was lost' in errors[-1] and not [line for line in errors if 'Traceback' in line]
+        assert 'error: the connection to the Dask scheduler was lost' in error_at_the_end(command)

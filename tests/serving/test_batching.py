@@ -98,8 +98,8 @@ class Doubling:
 
     name = 'doubling'
 
-    def __init__(self, go=True, most=100):
-        self.go, self.began, self.batches, self.most = threading.Event(), threading.Event(), [], most
+    def __init__(self, go=True, max_images=100):
+        self.go, self.began, self.batches, self.max_images = threading.Event(), threading.Event(), [], max_images
         if go:
             self.go.set()
 
@@ -107,7 +107,7 @@ class Doubling:
         self.batches.append(len(x))
         self.began.set()
         self.go.wait()
-        if len(x) > self.most:
+        if len(x) > self.max_images:
             raise UserError('too many images')
         return [2 * x, -x]
 
@@ -133,6 +133,20 @@ async def some_turns():
         await asyncio.sleep(0)
 
 
+def scenario(**options):
+    """Make a test of a coroutine: run it in a new event loop, with a `Batcher` of these options."""
+
+    def decorate(coroutine):
+        async def run():
+            batcher = Batcher(**options)
+            await coroutine(batcher)
+            batcher.close()
+
+        return lambda: asyncio.run(run())
+
+    return decorate
+
+
 def test_requests_that_wait_run_together_and_each_gets_its_own_outputs():
     async def scenario():
         network, runs = Doubling(go=False), []
@@ -155,36 +169,28 @@ def test_requests_that_wait_run_together_and_each_gets_its_own_outputs():
     assert batches == [1, 6, 2] and runs == [(network, 1), (network, 6), (network, 2)]
 
 
-def test_networks_do_not_share_batches_and_workers_run_at_the_same_time():
-    async def scenario():
-        one, other = Doubling(go=False), Doubling(go=False)
-        batcher = Batcher(max_batch=8, workers=2)
-        answers = [asyncio.ensure_future(batcher.run(network, [images(1, 1)])) for network in (one, other)]
-        await begun(one)
-        await begun(other)  # although the first one still runs
-        for network in (one, other):
-            network.go.set()
-        for answer in answers:
-            check(await answer, 1, 1)
-        batcher.close()
-        assert one.batches == other.batches == [1]
-
-    asyncio.run(scenario())
+@scenario(max_batch=8, workers=2)
+async def test_networks_do_not_share_batches_and_workers_run_at_the_same_time(batcher):
+    one, other = Doubling(go=False), Doubling(go=False)
+    answers = [asyncio.ensure_future(batcher.run(network, [images(1, 1)])) for network in (one, other)]
+    await begun(one)
+    await begun(other)  # although the first one still runs
+    for network in (one, other):
+        network.go.set()
+    for answer in answers:
+        check(await answer, 1, 1)
+    assert one.batches == other.batches == [1]
 
 
-def test_a_request_waits_for_others_while_a_worker_is_idle():
-    async def scenario():
-        network = Doubling()
-        batcher = Batcher(max_batch=2, max_delay=1e6)
-        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
-        await some_turns()
-        assert network.batches == []
-        check(await batcher.run(network, [images(1, 2)]), 1, 2)  # fills the batch
-        check(await first, 1, 1)
-        assert network.batches == [2]
-        batcher.close()
-
-    asyncio.run(scenario())
+@scenario(max_batch=2, max_delay=1e6)
+async def test_a_request_waits_for_others_while_a_worker_is_idle(batcher):
+    network = Doubling()
+    first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+    await some_turns()
+    assert network.batches == []
+    check(await batcher.run(network, [images(1, 2)]), 1, 2)  # fills the batch
+    check(await first, 1, 1)
+    assert network.batches == [2]
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -222,85 +228,70 @@ def test_the_delay_ends_by_a_timer():
     assert network.batches == [2] and ends == [pytest.approx(103)]
 
 
-def test_a_request_does_not_fail_because_of_others():
-    async def scenario():
-        network = Doubling(go=False, most=2)
-        batcher = Batcher(max_batch=8)
-        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
-        await begun(network)
-        small, large = (asyncio.ensure_future(batcher.run(network, [images(number, 2)])) for number in (1, 3))
-        await some_turns()
-        network.go.set()
-        check(await first, 1, 1)
-        check(await small, 1, 2)
-        with pytest.raises(UserError, match='too many images'):
-            await large
-        assert network.batches == [1, 4, 1, 3]
-        batcher.close()
-
-    asyncio.run(scenario())
+@scenario(max_batch=8)
+async def test_a_request_does_not_fail_because_of_others(batcher):
+    network = Doubling(go=False, max_images=2)
+    first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+    await begun(network)
+    small, large = (asyncio.ensure_future(batcher.run(network, [images(number, 2)])) for number in (1, 3))
+    await some_turns()
+    network.go.set()
+    check(await first, 1, 1)
+    check(await small, 1, 2)
+    with pytest.raises(UserError, match='too many images'):
+        await large
+    assert network.batches == [1, 4, 1, 3]
 
 
-def test_defects_reach_all_requests_of_the_batch_and_the_batcher_goes_on():
+@scenario(max_batch=8)
+async def test_defects_reach_all_requests_of_the_batch_and_the_batcher_goes_on(batcher):
     class Broken(Doubling):
         def run(self, x):
             super().run(x)
             raise ZeroDivisionError('a defect')
 
-    async def scenario():
-        broken, network = Broken(go=False), Doubling()
-        batcher = Batcher(max_batch=8)
-        answers = [asyncio.ensure_future(batcher.run(broken, [images(1, 1)])) for _ in range(3)]
-        await begun(broken)
-        broken.go.set()
-        for answer in answers:
-            with pytest.raises(ZeroDivisionError):
-                await answer
-        assert broken.batches == [1, 2]
-        check(await batcher.run(network, [images(1, 4)]), 1, 4)
-        batcher.close()
-
-    asyncio.run(scenario())
+    broken, network = Broken(go=False), Doubling()
+    answers = [asyncio.ensure_future(batcher.run(broken, [images(1, 1)])) for _ in range(3)]
+    await begun(broken)
+    broken.go.set()
+    for answer in answers:
+        with pytest.raises(ZeroDivisionError):
+            await answer
+    assert broken.batches == [1, 2]
+    check(await batcher.run(network, [images(1, 4)]), 1, 4)
 
 
-def test_cancelled_requests_leave_the_queue_and_do_not_disturb_others():
-    async def scenario():
-        network = Doubling(go=False)
-        batcher = Batcher(max_batch=8)
-        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
-        await begun(network)
-        gone, other, late = (asyncio.ensure_future(batcher.run(network, [images(number, number)])) for number in (2, 3, 4))
-        await some_turns()
-        assert batcher.images_waiting() == 9
-        gone.cancel()
-        first.cancel()  # is being computed
-        await some_turns()
-        assert batcher.images_waiting() == 7
-        network.go.set()
-        check(await other, 3, 3)
-        check(await late, 4, 4)
-        assert network.batches == [1, 7]
-        batcher.close()
-
-    asyncio.run(scenario())
+@scenario(max_batch=8)
+async def test_cancelled_requests_leave_the_queue_and_do_not_disturb_others(batcher):
+    network = Doubling(go=False)
+    first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+    await begun(network)
+    gone, other, late = (asyncio.ensure_future(batcher.run(network, [images(number, number)])) for number in (2, 3, 4))
+    await some_turns()
+    assert batcher.images_waiting() == 9
+    gone.cancel()
+    first.cancel()  # is being computed
+    await some_turns()
+    assert batcher.images_waiting() == 7
+    network.go.set()
+    check(await other, 3, 3)
+    check(await late, 4, 4)
+    assert network.batches == [1, 7]
 
 
-def test_a_request_that_is_cancelled_at_the_moment_of_a_run_is_not_computed():
-    async def scenario():
-        network = Doubling()
-        batcher = Batcher(max_batch=3, max_delay=1e6)
-        gone = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
-        await some_turns()
-        other = asyncio.ensure_future(batcher.run(network, [images(2, 2)]))  # fills the batch, before the cancelled call runs on
-        gone.cancel()
-        check(await other, 2, 2)
-        assert gone.cancelled() and network.batches == [2]
-        batcher.close()
-
-    asyncio.run(scenario())
+@scenario(max_batch=3, max_delay=1e6)
+async def test_a_request_that_is_cancelled_at_the_moment_of_a_run_is_not_computed(batcher):
+    network = Doubling()
+    gone = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+    await some_turns()
+    other = asyncio.ensure_future(batcher.run(network, [images(2, 2)]))  # fills the batch, before the cancelled call runs on
+    gone.cancel()
+    check(await other, 2, 2)
+    assert gone.cancelled() and network.batches == [2]
 
 
-def test_a_batch_that_exhausts_the_memory_is_divided():
+@scenario(max_batch=4, max_delay=1e6)
+async def test_a_batch_that_exhausts_the_memory_is_divided(batcher):
     class Exhausting(Doubling):
         def run(self, x):
             doubled = super().run(x)
@@ -308,16 +299,11 @@ def test_a_batch_that_exhausts_the_memory_is_divided():
                 raise MemoryError
             return doubled
 
-    async def scenario():
-        network = Exhausting()
-        batcher = Batcher(max_batch=4, max_delay=1e6)
-        answers = [asyncio.ensure_future(batcher.run(network, [images(2, value)])) for value in (1, 2)]
-        for value, answer in zip((1, 2), answers):
-            check(await answer, 2, value)
-        assert network.batches == [4, 2, 2]
-        batcher.close()
-
-    asyncio.run(scenario())
+    network = Exhausting()
+    answers = [asyncio.ensure_future(batcher.run(network, [images(2, value)])) for value in (1, 2)]
+    for value, answer in zip((1, 2), answers):
+        check(await answer, 2, value)
+    assert network.batches == [4, 2, 2]
 
 
 # --- admission ------------------------------------------------------------------------------------------------------------------------

@@ -113,6 +113,22 @@ def test_a_process_that_reads_may_be_killed(colour, folder, uploads, monkeypatch
     assert all(process.returncode is not None for process in started)
 
 
+def test_no_more_processes_read_than_there_are_cores(colour, folder, uploads, monkeypatch):
+    started, start = [], readers._start
+
+    async def start_counted(memory):
+        started.append(memory)
+        return await start(memory)
+
+    monkeypatch.setattr(readers, '_start', start_counted)
+    monkeypatch.setattr(readers, 'usable_cores', lambda: 2)
+    with running([colour]) as client:
+        finishes = [client.start(CLASSIFY, uploads[0].read_bytes()) for _ in range(6)]  # all at once
+        for finish in finishes:
+            assert shown(finish()[1]) == expected(Session(folder / 'colour'), uploads[0])
+    assert 1 <= len(started) <= 2
+
+
 def test_images_with_many_scans_are_refused(colour):
     with running([colour]) as client:
         begin = time.monotonic()

@@ -1,72 +1,115 @@
 """Comparison of blocks with arrays that the authors of a method computed by their own code (tests/data/methods)."""
 
+import dataclasses
 import json
 
 import numpy as np
-from mxnet import autograd, nd
+from mxnet import nd
 
 from support.drawn_values import drawn, normal
+from support.gradients import gradients
 from support.paths import DATA
 
-FOLDER = DATA / 'methods'
+
+@dataclasses.dataclass
+class Case:
+    """What the code of authors computed of one block in training; arrays in float64.
+
+    Attributes
+    ----------
+    arrays : dict of str to numpy.ndarray
+        x, y, dx, dy and further ones.
+    weights, gradients, products : dict of str to numpy.ndarray
+        Of each trained parameter, by its name in their code and in the order there: its value, its gradient, and the sum of the gradient
+        times `drawn` values. Of a large gradient there is the product only, or nothing.
+    floor : float
+        Differences are relative to the largest value of an array, or to this if all are smaller: some gradients are sums that vanish.
+    """
+
+    arrays: dict
+    weights: dict
+    gradients: dict
+    products: dict
+    floor: float
 
 
-class AuthorsArrays:
-    """The arrays of one method. ``metadata`` names repository, commit and versions of packages."""
-
-    def __init__(self, name):
-        with np.load(FOLDER / f'{name}.npz') as stored:
-            self.arrays = {key: stored[key] for key in stored}
-        self.metadata = json.loads(str(self.arrays.pop('metadata')))
-
-    def parameters(self, case):
-        """Return the authors' names of the parameters of a case, in their order."""
-        return list(self.metadata['cases'][case]['shapes'])
-
-    def assert_equal(self, case, block, names=None, values=None):
-        """Compare a block in training mode and float64: output, gradient of the input and gradients of all trained parameters.
-
-        Parameters
-        ----------
-        names : sequence of (str or tuple of str), or None
-            The authors' names of the parameters in the order of the block, or of several that the block has as one array; None: theirs.
-        values : dict or None
-            The values of parameters that differ from those of `drawn`, by the authors' names.
-        """
-        facts, arrays = self.metadata['cases'][case], self.arrays
-        names = [(name,) if isinstance(name, str) else name for name in (self.parameters(case) if names is None else names)]
-        assert sorted(sum(names, ())) == sorted(self.parameters(case))
-        x, dy = normal(f'{case}:x', facts['x']), normal(f'{case}:dy', arrays[f'{case}:y'].shape)
-        block.cast('float64')
-        block.initialize()
-        block(nd.array(x, dtype='float64'))
-        parameters = [parameter for parameter in block.collect_params().values() if parameter.grad_req != 'null']
-        assert len(parameters) == len(names), [(parameter.name, parameter.shape) for parameter in parameters]
-
-        def joined(values_of, group, shape):
-            return np.concatenate([values_of(name).ravel() for name in group]).reshape(shape)
-
-        for parameter, group in zip(parameters, names):
-            array = joined(lambda name: (values or {}).get(name, drawn(name, facts['shapes'][name])), group, parameter.shape)
-            parameter.set_data(nd.array(array, dtype='float64'))
-        for hybrid in (False, True):
-            block.hybridize(hybrid)
-            data = nd.array(x, dtype='float64')
-            data.attach_grad()
-            with autograd.record():
-                y = block(data)
-            y.backward(nd.array(dy, dtype='float64'))
-            close(y.asnumpy(), arrays[f'{case}:y'], 'output')
-            close(data.grad.asnumpy(), arrays[f'{case}:dx'], 'gradient of the input')
-            for parameter, group in zip(parameters, names):
-                gradient, what = parameter.grad().asnumpy(), f'gradient of {", ".join(group)}'
-                if 'products' in facts:
-                    probe = joined(lambda name: drawn(f'{name}:probe', facts['shapes'][name]), group, gradient.shape)
-                    expected = sum(facts['products'][name] for name in group)
-                    np.testing.assert_allclose((gradient * probe).sum(), expected, rtol=1e-5, atol=1e-6, err_msg=what)
-                else:
-                    close(gradient, joined(lambda name: arrays[f'{case}:d:{name}'], group, gradient.shape), what)
+def read_cases(name):
+    """Return the cases of NAME.npz by their names, and its metadata: repository, commit and versions of packages."""
+    with np.load(DATA / 'methods' / f'{name}.npz') as file:
+        arrays = {key: file[key] for key in file.files}
+    metadata = json.loads(str(arrays.pop('metadata')))
+    arrays = {key: array.astype(np.float64) for key, array in arrays.items()}
+    if 'cases' in metadata:
+        return {case: _of_pytorch(case, facts, arrays) for case, facts in metadata['cases'].items()}, metadata
+    return {case: _of_tensorflow(case, arrays) for case in dict.fromkeys(key.partition('/')[0] for key in arrays)}, metadata
 
 
-def close(ours, theirs, what):
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max(), err_msg=what)
+def _of_pytorch(case, facts, arrays):
+    y = arrays[f'{case}:y']
+    further = {key: array for key, array in arrays.items() if ':' not in key}
+    return Case(
+        {**further, 'x': normal(f'{case}:x', facts['x']), 'y': y, 'dx': arrays[f'{case}:dx'], 'dy': normal(f'{case}:dy', y.shape)},
+        {name: drawn(name, shape) for name, shape in facts['shapes'].items()},
+        {name: arrays[f'{case}:d:{name}'] for name in facts['shapes'] if f'{case}:d:{name}' in arrays},
+        facts.get('products', {}),
+        floor=0,
+    )
+
+
+def _of_tensorflow(case, arrays):
+    own = {key[len(case) + 1 :]: array for key, array in sorted(arrays.items()) if key.startswith(f'{case}/')}
+    weights, gradients = (
+        {key[len(kind) :]: array for key, array in own.items() if key.startswith(kind) and key[len(kind) :].isdigit()}
+        for kind in ('weight', 'gradient')
+    )
+    return Case(own, weights, gradients, {}, floor=0.1)
+
+
+def learned(net):
+    """The parameters of a network that are trained, in its order."""
+    return [parameter for parameter in net.collect_params().values() if parameter.grad_req != 'null']
+
+
+def assert_same(net, case, names=None, parameters=learned, tolerance=1e-6):
+    """Compare a block with a case in float64, imperative and hybridized: output, gradient of the input and of all trained parameters.
+
+    Parameters
+    ----------
+    names : sequence of (str or tuple of str), or None
+        The authors' names of the parameters in the order of the block, or of several that the block has as one array; None: theirs.
+    parameters : callable (net) -> list of Parameter
+        The parameters of the block that the authors train, in their order.
+    """
+    names = [(name,) if isinstance(name, str) else name for name in (case.weights if names is None else names)]
+    assert sorted(sum(names, ())) == sorted(case.weights)
+    net.cast('float64')
+    net.initialize()
+    net(nd.array(case.arrays['x'], dtype='float64'))
+    ours = parameters(net)
+    assert len(ours) == len(names), [(parameter.name, parameter.shape) for parameter in ours]
+
+    def joined(values_of, group, shape):
+        values = [np.asarray(values_of(name)) for name in group]
+        found, expected = (np.empty(one).squeeze().shape for one in (shape, values[0].shape))  # vectors of channels may be maps here
+        assert found == expected or len(group) > 1 or len(found) != len(expected), group
+        return np.concatenate([value.ravel() for value in values]).reshape(shape)
+
+    def close(found, expected, what):
+        atol = tolerance * max(np.abs(expected).max(), case.floor)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=what)
+
+    for parameter, group in zip(ours, names):
+        parameter.set_data(nd.array(joined(case.weights.get, group, parameter.shape), dtype='float64'))
+    for hybrid in (False, True):
+        net.hybridize(hybrid)
+        y, dx = gradients(net, [nd.array(case.arrays['x'], dtype='float64')], case.arrays['dy'])
+        close(y, case.arrays['y'], 'output')
+        close(dx, case.arrays['dx'], 'gradient of the input')
+        for parameter, group in zip(ours, names):
+            gradient, what = parameter.grad().asnumpy(), f'gradient of {", ".join(group)}'
+            if group[0] in case.gradients:
+                close(gradient, joined(case.gradients.get, group, gradient.shape), what)
+            elif group[0] in case.products:
+                probe = joined(lambda name: drawn(f'{name}:probe', case.weights[name].shape), group, gradient.shape)
+                expected = sum(case.products[name] for name in group)
+                np.testing.assert_allclose((gradient * probe).sum(), expected, rtol=1e-5, atol=1e-6, err_msg=what)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from bmx_melius.deployment.program.operations import ProgramError
-from bmx_melius.deployment.runtime import engine
+from bmx_melius.deployment.runtime import engine, mxnet_operator
 from support.native_program import INSTRUCTION_SETS as COMPILED_SETS
 from support.native_program import with_emulated
 
 INSTRUCTION_SETS = ['reference', *(name for name in COMPILED_SETS if name != 'bf16')]  # bf16 is a precision of those with AVX-512
 
+needs_operator = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator of MXNet has not been compiled')
 needs_engine = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 
 

@@ -2,7 +2,9 @@
 
 import mxnet as mx
 import numpy as np
-from mxnet import autograd, nd
+from mxnet import nd
+
+from support.gradients import gradients
 
 ABOVE_ONE = np.nextafter(1, 2)
 BOUNDARY = np.array([0, -0.0, 1, -1, ABOVE_ONE, -ABOVE_ONE, 1e-300, -1e-300])
@@ -32,10 +34,18 @@ class Statement:
         return value + slope * (x - base)
 
     def sign(self, x, slope):
-        return self.estimate(np.where(x >= 0, 1.0, -1.0), x, slope(x))
+        return self.estimate(signs(x), x, slope(x))
 
     def constant(self, value):
         return self.estimate(value, value, np.zeros_like(value))
+
+
+def signs(x):
+    return np.where(x >= 0, 1.0, -1.0)
+
+
+def everywhere(x):
+    return np.ones_like(x)
 
 
 def within_one(x):
@@ -97,15 +107,11 @@ def assert_equals(layer, equation, x, names, boundary=True, ungraded=()):
     differences = {name: difference(statement, arrays, name, dy) for name in arrays if name not in ungraded}
     for hybridize in (False, True):
         layer.hybridize(hybridize)
-        data = nd.array(x, dtype='float64')
-        data.attach_grad()
-        with autograd.record(train_mode=False):
-            y = layer(data)
-        y.backward(nd.array(dy, dtype='float64'), train_mode=False)
-        np.testing.assert_allclose(y.asnumpy(), expected, rtol=1e-6, atol=1e-9)  # MXNet rounds slopes of a PReLU to float32
+        y, dx = gradients(layer, [nd.array(x, dtype='float64')], dy, training=False)
+        np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-9)  # MXNet rounds slopes of a PReLU to float32
         for name in differences:
-            gradient = data.grad if name == 'x' else known[name].grad()
-            np.testing.assert_allclose(gradient.asnumpy(), differences[name], rtol=1e-5, atol=1e-5, err_msg=f'gradient of {name}')
+            gradient = dx if name == 'x' else known[name].grad().asnumpy()
+            np.testing.assert_allclose(gradient, differences[name], rtol=1e-5, atol=1e-5, err_msg=f'gradient of {name}')
 
 
 def difference(statement, arrays, name, dy, step=1e-6):
@@ -121,25 +127,26 @@ def difference(statement, arrays, name, dy, step=1e-6):
     return gradient
 
 
-def inputs(channels=3, boundary=True):
+def inputs(channels=3, boundary=BOUNDARY):
+    """Two maps that begin with the values `boundary`."""
     x = np.random.RandomState(1).randn(2, channels, 4, 5)
-    if boundary:
-        x.reshape(-1)[: len(BOUNDARY)] = BOUNDARY
+    x.reshape(-1)[: len(boundary)] = boundary
     return x
+
+
+def beside(*numbers, dtype=np.float64):
+    """Numbers, each followed by the numbers next to it in their type."""
+    return [near for number in map(dtype, numbers) for near in (number, np.nextafter(number, dtype(9)), np.nextafter(number, dtype(-9)))]
 
 
 def outputs_and_gradients(layer, arrays, hybridize):
     """Outputs and gradients of a layer for the arrays x and dy, with the weight that is among the arrays."""
     layer.initialize()
-    if hybridize:
-        layer.hybridize()
+    layer.hybridize(hybridize)
     x = nd.array(arrays['x'])
-    x.attach_grad()
     layer(x)
     weights = list(layer.collect_params('.*weight').values())  # one, or none in an activation
     for weight in weights:
         weight.set_data(nd.array(arrays['weight']))
-    with autograd.record():
-        y = layer(x)
-    y.backward(nd.array(arrays['dy']))
-    return dict(y=y, dx=x.grad, **({'dweight': weights[0].grad()} if weights else {}))
+    y, dx = gradients(layer, [x], arrays['dy'])
+    return dict(y=y, dx=dx, **({'dweight': weights[0].grad().asnumpy()} if weights else {}))

@@ -2,8 +2,6 @@
 
 import dataclasses
 import io
-import struct
-import zlib
 from typing import Optional
 
 import cv2
@@ -11,6 +9,8 @@ import numpy as np
 import PIL.Image
 
 from support.channel_images import TIFF_FILES, npy
+from support.hostile_images import announced_png
+from support.images import stored
 
 _TURN = 6  # EXIF orientation: turn by 90 degrees clockwise
 _random = np.random.RandomState(0)
@@ -47,12 +47,6 @@ class Kind:
         return ''.join(letter if letter.isalnum() else '-' for letter in self.name) + self.suffix
 
 
-def _stored(array, form, mode=None, **options):
-    file = io.BytesIO()
-    PIL.Image.fromarray(array).convert(mode).save(file, form, **options)
-    return file.getvalue()
-
-
 def _rgb(gray):
     return np.repeat(gray[..., None], 3, axis=2)
 
@@ -73,17 +67,17 @@ def _second(array=_OTHER):
 
 
 def _jpeg():
-    plain = _stored(COLOURS, 'JPEG', quality=95)
-    after_jfif = _stored(COLOURS, 'JPEG', quality=95, exif=_exif())
+    plain = stored(COLOURS, 'JPEG', quality=95)
+    after_jfif = stored(COLOURS, 'JPEG', quality=95, exif=_exif())
     upright = np.rot90(_by_opencv(plain), -1)
     rows = [
         ('', plain, _by_opencv(plain)),
-        ('progressive', *[_stored(COLOURS, 'JPEG', progressive=True)] * 2),
-        ('gray', *[_stored(COLOURS, 'JPEG', 'L')] * 2),
-        ('CMYK', *[_stored(COLOURS, 'JPEG', 'CMYK', quality=100, subsampling=0)] * 2),
+        ('progressive', *[stored(COLOURS, 'JPEG', progressive=True)] * 2),
+        ('gray', *[stored(COLOURS, 'JPEG', 'L')] * 2),
+        ('CMYK', *[stored(COLOURS, 'JPEG', 'CMYK', quality=100, subsampling=0)] * 2),
         ('EXIF orientation after JFIF', after_jfif, upright),
         ('EXIF orientation first', after_jfif[:2] + after_jfif[20:], upright),
-        ('several pictures, MPO', _stored(COLOURS, 'MPO', quality=95, **_second()), _by_opencv(plain)),
+        ('several pictures, MPO', stored(COLOURS, 'MPO', quality=95, **_second()), _by_opencv(plain)),
         ('bytes after the end', plain + bytes(200), _by_opencv(plain)),
         ('half of it', plain[: len(plain) // 2], None),
         ('without its last bytes', plain[:-2], None),
@@ -92,7 +86,7 @@ def _jpeg():
 
 
 def _png():
-    plain, paletted = _stored(COLOURS, 'PNG'), PIL.Image.fromarray(COLOURS).quantize(20)
+    plain, paletted = stored(COLOURS, 'PNG'), PIL.Image.fromarray(COLOURS).quantize(20)
     transparent = np.dstack([COLOURS, GRAY])
     damaged = bytearray(plain)
     damaged[len(plain) // 2] ^= 0x10
@@ -100,15 +94,15 @@ def _png():
     paletted.save(file, 'PNG', transparency=3)
     rows = [
         ('', plain, COLOURS),
-        ('transparency', _stored(transparent, 'PNG'), COLOURS),
-        ('gray', _stored(GRAY, 'PNG'), _rgb(GRAY)),
-        ('gray with transparency', _stored(GRAY, 'PNG', 'LA'), _rgb(GRAY)),
+        ('transparency', stored(transparent, 'PNG'), COLOURS),
+        ('gray', stored(GRAY, 'PNG'), _rgb(GRAY)),
+        ('gray with transparency', stored(GRAY, 'PNG', 'LA'), _rgb(GRAY)),
         ('palette', file.getvalue(), np.array(paletted.getpalette()).reshape(-1, 3)[np.asarray(paletted)].astype(np.uint8)),
-        ('black and white', _stored((GRAY > 99) * np.uint8(255), 'PNG', '1'), _rgb((GRAY > 99) * np.uint8(255))),
+        ('black and white', stored((GRAY > 99) * np.uint8(255), 'PNG', '1'), _rgb((GRAY > 99) * np.uint8(255))),
         ('16 bits gray', cv2.imencode('.png', GRAY.astype(np.uint16) * 256 + 200)[1].tobytes(), _rgb(GRAY)),
         ('16 bits', cv2.imencode('.png', COLOURS[..., ::-1].astype(np.uint16) * 256 + 200)[1].tobytes(), COLOURS),
-        ('EXIF orientation', _stored(COLOURS, 'PNG', exif=_exif()), np.rot90(COLOURS, -1)),
-        ('animated', _stored(COLOURS, 'PNG', **_second()), COLOURS),
+        ('EXIF orientation', stored(COLOURS, 'PNG', exif=_exif()), np.rot90(COLOURS, -1)),
+        ('animated', stored(COLOURS, 'PNG', **_second()), COLOURS),
         ('truncated', plain[:-300], None),
         ('without its last bytes', plain[:-3], None),
         ('damaged', bytes(damaged), None),
@@ -116,42 +110,33 @@ def _png():
     return [('PNG', '.png', *row) for row in rows]
 
 
-def _announced(height, width):
-    """Return a PNG file of some bytes whose header announces an image of any size."""
-    header = b'IHDR' + struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)
-    chunks = (header, b'IDAT' + zlib.compress(bytes(100)), b'IEND')
-    return b'\x89PNG\r\n\x1a\n' + b''.join(
-        struct.pack('>I', len(chunk) - 4) + chunk + struct.pack('>I', zlib.crc32(chunk)) for chunk in chunks
-    )
-
-
 def _others():
-    lossless, gif = {'lossless': True}, _stored(GRAY, 'GIF')
+    lossless, gif = {'lossless': True}, stored(GRAY, 'GIF')
     inks = np.asarray(PIL.Image.fromarray(COLOURS).convert('CMYK')).astype(int)
     of_inks = (255 - inks[..., 3:]) - (inks[..., :3] * (255 - inks[..., 3:]) >> 8)
-    webp, bmp, tiff = _stored(COLOURS, 'WEBP', **lossless), _stored(COLOURS, 'BMP'), _stored(COLOURS, 'TIFF')
+    webp, bmp, tiff = stored(COLOURS, 'WEBP', **lossless), stored(COLOURS, 'BMP'), stored(COLOURS, 'TIFF')
     return [
         ('GIF', '.gif', '', gif, _rgb(GRAY)),
-        ('GIF', '.gif', 'animated', _stored(GRAY, 'GIF', **_second(GRAY[::-1])), _rgb(GRAY)),
+        ('GIF', '.gif', 'animated', stored(GRAY, 'GIF', **_second(GRAY[::-1])), _rgb(GRAY)),
         ('GIF', '.gif', 'truncated', gif[: len(gif) // 2], None),
         ('WebP', '.webp', '', webp, COLOURS),
-        ('WebP', '.webp', 'transparency', _stored(np.dstack([COLOURS, GRAY]), 'WEBP', exact=True, **lossless), COLOURS),
-        ('WebP', '.webp', 'animated', _stored(COLOURS, 'WEBP', **lossless, **_second()), COLOURS),
-        ('WebP', '.webp', 'EXIF orientation', _stored(COLOURS, 'WEBP', exif=_exif(), **lossless), np.rot90(COLOURS, -1)),
+        ('WebP', '.webp', 'transparency', stored(np.dstack([COLOURS, GRAY]), 'WEBP', exact=True, **lossless), COLOURS),
+        ('WebP', '.webp', 'animated', stored(COLOURS, 'WEBP', **lossless, **_second()), COLOURS),
+        ('WebP', '.webp', 'EXIF orientation', stored(COLOURS, 'WEBP', exif=_exif(), **lossless), np.rot90(COLOURS, -1)),
         ('WebP', '.webp', 'truncated', webp[:-200], None),
         ('BMP', '.bmp', '', bmp, COLOURS),
         ('BMP', '.bmp', 'truncated', bmp[:-300], None),
         ('TIFF', '.tif', '', tiff, COLOURS),
-        ('TIFF', '.tiff', 'transparency', _stored(np.dstack([COLOURS, GRAY]), 'TIFF'), COLOURS),
-        ('TIFF', '.tif', 'CMYK', _stored(COLOURS, 'TIFF', 'CMYK'), of_inks.astype(np.uint8)),
+        ('TIFF', '.tiff', 'transparency', stored(np.dstack([COLOURS, GRAY]), 'TIFF'), COLOURS),
+        ('TIFF', '.tif', 'CMYK', stored(COLOURS, 'TIFF', 'CMYK'), of_inks.astype(np.uint8)),
         ('TIFF', '.tif', '16 bits gray', cv2.imencode('.tiff', GRAY.astype(np.uint16) * 256 + 200)[1].tobytes(), _rgb(GRAY)),
         ('TIFF', '.tif', '16 bits', cv2.imencode('.tiff', COLOURS[..., ::-1].astype(np.uint16) * 256 + 200)[1].tobytes(), COLOURS),
-        ('TIFF', '.tif', 'orientation', _stored(COLOURS, 'TIFF', tiffinfo={0x112: _TURN}), np.rot90(COLOURS, -1)),
-        ('TIFF', '.tif', 'several pages', _stored(COLOURS, 'TIFF', **_second()), COLOURS),
+        ('TIFF', '.tif', 'orientation', stored(COLOURS, 'TIFF', tiffinfo={0x112: _TURN}), np.rot90(COLOURS, -1)),
+        ('TIFF', '.tif', 'several pages', stored(COLOURS, 'TIFF', **_second()), COLOURS),
         ('TIFF', '.tif', 'truncated', tiff[:-300], None),
-        ('TIFF', '.tif', 'floating-point numbers', _stored(GRAY.astype(np.float32), 'TIFF'), None),
-        ('TIFF', '.tif', '32 bits', _stored(GRAY.astype(np.int32) << 8, 'TIFF'), None),
-        ('Netpbm', '.ppm', '', _stored(COLOURS, 'PPM'), COLOURS),
+        ('TIFF', '.tif', 'floating-point numbers', stored(GRAY.astype(np.float32), 'TIFF'), None),
+        ('TIFF', '.tif', '32 bits', stored(GRAY.astype(np.int32) << 8, 'TIFF'), None),
+        ('Netpbm', '.ppm', '', stored(COLOURS, 'PPM'), COLOURS),
         ('Netpbm', '.pgm', '16 bits gray', b'P5 40 30 65535\n' + (GRAY.astype(np.uint16) * 256 + 200).astype('>u2').tobytes(), _rgb(GRAY)),
         ('TIFF', '.tif', '5 channels', TIFF_FILES[0].read_bytes(), None),
         ('NPY', '.npy', '', npy(COLOURS), COLOURS),
@@ -160,11 +145,11 @@ def _others():
         ('NPY', '.npy', 'truncated', npy(COLOURS)[:-1], None),
         ('NPY', '.npy', 'floating-point numbers', npy(COLOURS.astype(np.float32)), None),
         ('NPY', '.npy', '5 channels', npy(np.zeros((4, 5, 5), np.uint8)), None),
-        ('other formats', '.jpg', 'JPEG 2000', _stored(COLOURS, 'JPEG2000'), None),
+        ('other formats', '.jpg', 'JPEG 2000', stored(COLOURS, 'JPEG2000'), None),
         ('other formats', '.png', 'text', b'no image at all', None),
         ('other formats', '.gif', 'empty', b'', None),
-        ('PNG', '.jpg', 'with another suffix', _stored(COLOURS, 'PNG'), COLOURS),
-        ('PNG', '.png', 'too many pixels', _announced(1 << 16, 1 << 15), None),
+        ('PNG', '.jpg', 'with another suffix', stored(COLOURS, 'PNG'), COLOURS),
+        ('PNG', '.png', 'too many pixels', announced_png(1 << 15, 1 << 16, bytes(100)), None),
     ]
 
 

@@ -1,5 +1,6 @@
 """Small training images for tests, as folders and as record files packed by MXNet's im2rec."""
 
+import io
 import os
 import struct
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import cv2
 import mxnet as mx
 import numpy as np
+import PIL.Image
 
 CLASSES, TRAIN, VALIDATION = 3, 10, 4  # images of each class
 
@@ -27,16 +29,9 @@ def make_folders(root):
 def make_large_photos(root):
     """Write ROOT/{train,val}/CLASS/*.jpg: textures with a short side above 480 pixels, one of them rotated by its EXIF header."""
     random = np.random.RandomState(0)
-    for number, (part, label, height, width) in enumerate(
-        [
-            ('train', 0, 500, 500),
-            ('train', 1, 500, 500),
-            ('val', 0, 600, 801),
-            ('val', 0, 990, 530),
-            ('val', 1, 700, 500),
-            ('val', 1, 501, 640),
-        ]
-    ):
+    training = [('train', label, 500, 500) for label in range(2)]
+    validation = [('val', 0, 600, 801), ('val', 0, 990, 530), ('val', 1, 700, 500), ('val', 1, 501, 640)]
+    for number, (part, label, height, width) in enumerate([*training, *validation]):
         scales = (random.randint(0, 256, (height // scale, width // scale, 3)).astype(np.uint8) for scale in (1, 3, 20, 100))
         image = np.mean([cv2.resize(scale, (width, height)) for scale in scales], axis=0)
         os.makedirs(f'{root}/{part}/class{label}', exist_ok=True)
@@ -55,15 +50,9 @@ def pack_folders(root):
     """Pack the folders into ROOT/rec/{train,val}.{lst,rec,idx} by MXNet's im2rec."""
     os.makedirs(f'{root}/rec')
     for part, number in (('train', TRAIN), ('val', VALIDATION)):
-        pack_list(
-            root,
-            f'{root}/rec/{part}',
-            [
-                f'{label * number + index}\t{label}\t{part}/class{label}/{index}.jpg\n'
-                for label in range(CLASSES)
-                for index in range(number)
-            ],
-        )
+        places = [(label, index) for label in range(CLASSES) for index in range(number)]
+        lines = [f'{key}\t{label}\t{part}/class{label}/{index}.jpg\n' for key, (label, index) in enumerate(places)]
+        pack_list(root, f'{root}/rec/{part}', lines)
 
 
 def pack_list(root, prefix, lines):
@@ -88,6 +77,13 @@ def encode(image, suffix='.png'):
     return cv2.imencode(suffix, image[..., ::-1])[1].tobytes()
 
 
+def stored(pixels, form, mode=None, **options):
+    """Encode pixels as an image file (bytes) by Pillow, in one of its formats and modes."""
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).convert(mode).save(file, form, **options)
+    return file.getvalue()
+
+
 def record_span(prefix, number):
     """Return (offset, length) of the image of a record in PREFIX.rec, after its frame and label header."""
     with open(f'{prefix}.idx') as index:
@@ -102,3 +98,20 @@ def overwrite(path, offset, content):
     with open(path, 'r+b') as file:
         file.seek(offset)
         file.write(content)
+
+
+def damage_record(prefix, number):
+    """Overwrite the image of a record in PREFIX.rec behind its first bytes; return its place there and what was there."""
+    offset, length = record_span(prefix, number)
+    with open(f'{prefix}.rec', 'rb') as file:
+        file.seek(offset + 8)
+        before = file.read(length - 10)
+    overwrite(f'{prefix}.rec', offset + 8, b'\0' * (length - 10))
+    return offset + 8, before
+
+
+def damage_file(path):
+    """Overwrite an image file except its first and last bytes; return the place and what was there."""
+    content = path.read_bytes()[8:-2]
+    overwrite(path, 8, b'\0' * len(content))
+    return 8, content

@@ -24,7 +24,7 @@ def words_of(inputs, records, outputs):
 def record(name, inputs, array_words=0, **attributes):
     """The words of an operation: attributes that are not named do nothing special, its arrays are `array_words` zeros."""
     rule = OPERATIONS[name]
-    plain = {attribute: max(least, 0) for attribute, (least, _) in rule.attributes.items()}
+    plain = {attribute: max(low, 0) for attribute, (low, _) in rule.attributes.items()}
     assert set(attributes) <= set(plain)
     attributes = {**plain, **attributes}
     body = [*inputs, *attributes.values()]

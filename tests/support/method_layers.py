@@ -4,6 +4,7 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
 import bmx_melius as bmx
+from support.small_networks import sequence
 
 
 class Constants(HybridBlock):
@@ -81,12 +82,6 @@ class Residual(HybridBlock):
 
     def hybrid_forward(self, F, x):
         return self.after(self.f(x) + x)
-
-
-def sequence(*layers):
-    net = nn.HybridSequential()
-    net.add(*layers)
-    return net
 
 
 def binary_conv(channels, **options):

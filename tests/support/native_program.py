@@ -21,6 +21,7 @@ from native_build import (  # noqa: E402, F401
     find_compiler,
     fresh_object,
     known_instruction_sets,
+    outdated,
 )
 
 BUILDS = {
@@ -47,7 +48,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     Parameters
     ----------
     folder : path
-        Where everything is written. Existing objects and programs are used again: give each set of flags its own folder.
+        Where everything is written. Objects that are up to date are used again: give each set of flags its own folder.
     source : path
         Main program, relative to the root of the project. BMX_HAVE_AVX2 etc. are defined for the instruction sets that are included.
     parts : list of str or None
@@ -82,13 +83,14 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     common = [*compiler, '-std=c++17', *threads, *SAME_RESULTS, f'-I{SOURCES}', f'-I{ROOT / "tests"}', *flags]
     common += [f'-DBMX_HAVE_{name.upper()}' for name in have]
     checks = _vector_checks(compiler, flags)
+    headers = [header for place in (SOURCES, ROOT / 'tests') for header in place.rglob('*.h')]
     commands, objects = [], []
     for path, instruction_set in [*_files(parts), *((path, None) for path in own)]:
         if instruction_set is not None and instruction_set not in have:
             continue
         built = fresh_object(path) if of_library else None
         objects.append(built or folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
-        if not objects[-1].exists():
+        if not built and outdated(objects[-1], [path, *headers]):
             vectors = [*have[instruction_set], *checks] if instruction_set else []
             commands.append([*common, *vectors, '-c', path, '-o', objects[-1]])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

@@ -1,4 +1,4 @@
-"""Networks of the zoo in the tests: arguments that some of them need, and which ones are tested once for several depths."""
+"""Networks of the zoo in the tests: arguments that some of them need, which ones are tested once for several depths; their layers."""
 
 from model_zoo import get_model_list
 from model_zoo.method_resnets import METHODS
@@ -32,3 +32,10 @@ def of_size(name, size, full=False):
     else:
         width = {'init_features': 16}
     return {**width, **({'input_size': size} if name in SIZED else {})}
+
+
+def layers_of(net, kind):
+    """All layers of a class in a network."""
+    found = []
+    net.apply(lambda layer: found.append(layer) if isinstance(layer, kind) else None)
+    return found

@@ -1,41 +1,85 @@
-"""Small packed networks for tests: programs, and files like those written by a conversion."""
+"""Small packed networks for tests: operations, programs, and files like those written by a conversion."""
 
 import json
 
 import numpy as np
 
-from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.packed_operator import NAME, operator_attributes
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.files.parameters import write_parameters
 
 
-def geometry(kernel=1, stride=1, pad=0):
-    window = {f'{name}_{axis}': number for name, number in (('kernel', kernel), ('stride', stride)) for axis in 'hw'}
-    return {**window, **dict.fromkeys(PADDING, pad)}
+def window(kernel=1, stride=1, pad=0, dilation=None):
+    """Return the attributes of a window: numbers, or pairs (height, width); the padding may be (top, left, bottom, right), too."""
+    attributes = {}
+    for name, extent in (('kernel', kernel), ('stride', stride), ('dilation', dilation)):
+        if extent is not None:
+            attributes[f'{name}_h'], attributes[f'{name}_w'] = np.broadcast_to(extent, 2).tolist()
+    sides = np.broadcast_to(pad, 2).tolist() * 2 if np.size(pad) < len(PADDING) else pad
+    return {**attributes, **dict(zip(PADDING, sides))}
+
+
+def operation(name, *inputs, arrays=None, **attributes):
+    """Return an operation; attributes that are not given do nothing special. Without inputs it is for `chain`."""
+    plain = {attribute: max(least, 0) for attribute, (least, _) in OPERATIONS[name].attributes.items()}
+    assert set(attributes) <= set(plain)
+    return Operation(name, inputs, {**plain, **attributes}, arrays or {})
+
+
+def sign(channels, *inputs):
+    """Return the comparison of all channels with 0."""
+    return operation('threshold', *inputs, arrays={'threshold': np.zeros(channels, 'f'), 'flip': np.zeros(channels, bool)})
+
+
+def conv(weight, *inputs, bias=None, **attributes):
+    """Return a convolution with the kernel of its weight, float32 or float16 (out, in, height, width)."""
+    arrays = {'weight': weight, **({} if bias is None else {'bias': bias})}
+    facts = {'out_channels': len(weight), 'has_bias': int(bias is not None), 'half': int(weight.dtype == np.float16)}
+    return operation('conv', *inputs, arrays=arrays, **{**facts, **window(weight.shape[2:]), **attributes})
+
+
+def binary_conv(weight, *inputs, pad_value=-1, **attributes):
+    """Return a binary convolution with the kernel of its weight, bool (out, height, width, in)."""
+    facts = {'out_channels': len(weight), **window(weight.shape[1:3]), 'pad_value': pad_value}
+    return operation('binary_conv', *inputs, arrays={'weight': weight}, **{**facts, **attributes})
+
+
+def chain(shape, *operations, outputs=None):
+    """Return a program with an input of a shape without the batch, in which an operation without inputs reads the result of the one before.
+
+    The default output is the last value. The program is read from its words: what is tested is what a file holds.
+    """
+    channels, height, width = (*shape, 1, 1)[:3]
+    fed = [one if one.inputs else Operation(one.name, (number,), one.attributes, one.arrays) for number, one in enumerate(operations)]
+    values = [Value(REAL_KIND, channels, height, width, len(shape) == 1)]
+    return Program.from_words(Program(values, fed, [len(fed)] if outputs is None else outputs).to_words())
 
 
 def make_program(seed=0, channels=5, classes=7):
     """Return a program with a sign, a binary convolution, pooling and a dense layer. Outputs: class scores and the pooled map."""
     random = np.random.RandomState(seed)
     filters = 40
-    dilation = {'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
-    sign = {'threshold': random.randn(channels).astype('f') * 0.1, 'flip': random.rand(channels) < 0.5}
-    binary = {'out_channels': filters, **geometry(3, pad=1), **dilation, 'pad_value': -1, 'offset': 0, 'planes': 1}
-    dense = {'out_channels': classes, **geometry(), **dilation, 'has_bias': 1, 'half': 0}
-    scores = {'weight': random.randn(classes, filters, 1, 1).astype('f'), 'bias': random.randn(classes).astype('f')}
+    compare = {'threshold': random.randn(channels).astype('f') * 0.1, 'flip': random.rand(channels) < 0.5}
+    weight, bias = random.randn(classes, filters, 1, 1).astype('f'), random.randn(classes).astype('f')
     return Program(
         [Value(REAL_KIND, channels, 8, 6, False)],
         [
-            Operation('threshold', (0,), {}, sign),
-            Operation('binary_conv', (1,), binary, {'weight': random.rand(filters, 3, 3, channels) < 0.5}),
-            Operation('max_pool', (2,), {**geometry(3, 2, 1), 'ceil': 0}),
-            Operation('global_avg_pool', (3,)),
-            Operation('flatten', (4,)),
-            Operation('conv', (5,), dense, scores),
+            operation('threshold', 0, arrays=compare),
+            binary_conv(random.rand(filters, 3, 3, channels) < 0.5, 1, **window(3, pad=1)),
+            operation('max_pool', 2, **window(3, 2, 1)),
+            operation('global_avg_pool', 3),
+            operation('flatten', 4),
+            conv(weight, 5, bias=bias),
         ],
         [6, 3],
     )
+
+
+def binary_layers(inputs=32):
+    """Return a sign of value 0 and two binary convolutions of it, values 1 to 3."""
+    random = np.random.RandomState(0)
+    return [sign(inputs, 0), *(binary_conv(random.rand(32, 3, 3, inputs) < 0.5, 1, offset=1, **window(3, pad=1)) for _ in range(2))]
 
 
 def make_image(batch=2, channels=5, height=8, width=6, seed=0):
@@ -61,18 +105,3 @@ def write_packed(prefix, program, outputs=None):
     with open(f'{prefix}-symbol.json', 'w') as file:
         json.dump(graph, file)
     write_parameters(f'{prefix}-0000.params', {'arg:net_program': words})
-
-
-def binary_layers(inputs=32):
-    """Return a sign of value 0 and two binary convolutions of it, values 1 to 3."""
-    random = np.random.RandomState(0)
-    sign = {'threshold': np.zeros(inputs, 'f'), 'flip': np.zeros(inputs, bool)}
-    binary = {'out_channels': 32, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'pad_value': -1, 'offset': 1}
-    weights = [{'weight': random.rand(32, 3, 3, inputs) < 0.5} for _ in range(2)]
-    return [Operation('threshold', (0,), {}, sign)] + [Operation('binary_conv', (1,), {**binary, 'planes': 1}, array) for array in weights]
-
-
-def window(kernel, stride, pad, dilation=(1, 1)):
-    """Return the attributes of a window: pairs (height, width), and the padding (top, left, bottom, right)."""
-    pairs = {'kernel': kernel, 'stride': stride, 'dilation': dilation}
-    return {**{f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}, **dict(zip(PADDING, pad))}

@@ -4,8 +4,9 @@ import random as randoms
 
 import numpy as np
 
-from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from bmx_melius.deployment.program.program import Program
+from support.packed import operation, window
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
 INTEGER = ('rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')  # round their inputs
@@ -69,6 +70,14 @@ class Maker:
             self.bounds.append(bound)
             return
 
+    def add(self, name, *inputs, **attributes):
+        """Add an operation, whose other attributes do nothing special; return the number of its value."""
+        added = operation(name, *inputs, **attributes)
+        self.arrays(added)
+        self.operations.append(added)
+        self.values.append(result_of(added, [self.values[number] for number in inputs]))
+        return len(self.values) - 1
+
     def any_value(self, kinds):
         """Return the number of one of the last values of these kinds, often the last one; None if there is none."""
         numbers = [number for number, value in enumerate(self.values) if value.kind in kinds]
@@ -91,7 +100,7 @@ class Maker:
     def attributes(self, name, value):
         choice = self.random.choice
         attributes = {}
-        for attribute, (least, most) in OPERATIONS[name].attributes.items():
+        for attribute, (low, high) in OPERATIONS[name].attributes.items():
             if attribute.startswith('kernel'):
                 attributes[attribute] = choice((1, 1, 2, 3, 3, 5))
             elif attribute.startswith('stride') or attribute.startswith('dilation'):
@@ -107,9 +116,9 @@ class Maker:
             elif attribute == 'out_channels':
                 attributes[attribute] = attributes.get('groups', 1) * choice((1, 3, 8, 16, 32, 64))
             elif attribute == 'shift':
-                attributes[attribute] = choice((least, 20, 24, 31, 38, most))
+                attributes[attribute] = choice((low, 20, 24, 31, 38, high))
             elif attribute == 'result_min':
-                attributes[attribute], attributes['result_max'] = choice(((0, 255), (0, 255), (least, most), (-128, 127), (3, 20)))
+                attributes[attribute], attributes['result_max'] = choice(((0, 255), (0, 255), (low, high), (-128, 127), (3, 20)))
             elif attribute == 'result_max':
                 pass
             elif attribute in ('height', 'width'):
@@ -119,10 +128,9 @@ class Maker:
             elif attribute == 'end':
                 attributes[attribute] = self.random.randint(attributes['begin'] + 1, value.channels)
             else:
-                attributes[attribute] = self.random.randint(least, min(most, least + 4))
+                attributes[attribute] = self.random.randint(low, min(high, low + 4))
         if value.flat and 'kernel_h' in attributes:
-            plain = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
-            plain.update(dict.fromkeys(PADDING, 0))
+            plain = window(dilation=1)
             attributes = {key: plain.get(key, number) for key, number in attributes.items()}
         return attributes
 

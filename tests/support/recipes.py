@@ -1,28 +1,34 @@
-"""A copy of the project, in which tests follow the recipes of CONTRIBUTING.md: its code is put where the text says."""
+"""A copy of the project, in which the recipes of CONTRIBUTING.md are followed: their code is put where the text says."""
 
 import os
+import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
+from bmx_melius.deployment.program.operation_table import OPERATIONS
 from support.paths import ROOT
+from support.python_programs import run_python
 
-COMPILED = ('bmx_melius', 'model_zoo', 'tools', 'tests', 'setup.py', 'README.md')
-COPIED = ('bmx_melius', 'model_zoo', 'experiments', 'docs', 'tests', 'tools', 'pyproject.toml', 'train_imagenet.py')
+COPIED = ('bmx_melius', 'model_zoo', 'experiments', 'docs', 'tests', 'tools')
+COPIED += ('pyproject.toml', 'setup.py', 'README.md', 'train_imagenet.py')
 SECTIONS = dict(re.findall(r'^## (.*)\n((?:(?!## ).*\n)*)', (ROOT / 'CONTRIBUTING.md').read_text(), re.MULTILINE))
 
 
 class Project:
     """A copy of the project, in which a contributor works."""
 
-    def __init__(self, folder, names, unneeded):
-        self.folder = folder
-        for name in names:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def copy(self):
+        """Copy the project without what is compiled."""
+        for name in COPIED:
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__', '*.png', *unneeded))
+                shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns('__pycache__', '*.png', '*.so'))
             else:
-                shutil.copy(ROOT / name, folder)
+                shutil.copy(ROOT / name, self.folder)
 
     def add_rows(self, path, code):
         """Add rows to a table, and what stands before the table in `code` before it in the file."""
@@ -41,10 +47,6 @@ class Project:
         (path,) = self.folder.rglob(name)
         return path
 
-    def make_operations(self):
-        """Write what is made from the table of operations."""
-        self.run('import make_operations; make_operations.main()', PYTHONPATH=f'{self.folder}{os.pathsep}{self.folder / "tools"}')
-
     def replace(self, name, old, new):
         """Replace the only occurrence of `old`, a regular expression, in the only file of this name."""
         text, found = re.subn(old, new, self.file(name).read_text(), flags=re.MULTILINE)
@@ -53,12 +55,17 @@ class Project:
 
     def run(self, program, *arguments, **environment):
         """Run a program in Python in the copy, in a new process; return what it printed."""
-        path = os.pathsep.join(str(self.folder / name) for name in ('', 'tests', 'experiments'))
-        command = [sys.executable, '-W', 'ignore', '-c', program, *map(str, arguments)]
-        environment = {**os.environ, 'PYTHONPATH': path, **environment}
-        done = subprocess.run(command, cwd=self.folder, env=environment, text=True, capture_output=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        path = os.pathsep.join(str(self.folder / name) for name in ('', 'tests', 'tools', 'experiments'))
+        return run_python(program, *arguments, cwd=self.folder, path=path, **environment).stdout
+
+    def compile(self):
+        """Compile the engine without optimization, in a third of the time."""
+        compiler = self.folder / 'bin' / 'g++'
+        compiler.parent.mkdir()
+        compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -O0\n')
+        compiler.chmod(0o755)
+        command = [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', 'build_ext', '--inplace']
+        subprocess.run(command, cwd=self.folder, env={**os.environ, 'CXX': str(compiler)}, check=True)
 
 
 def code_of(section, language='python'):
@@ -71,32 +78,158 @@ def file_of(section, code):
     return re.findall(r'`([\w/]+\.\w+)`', SECTIONS[section].partition(code)[0])[-1]
 
 
-def compile_without_optimization(project):
-    """Compile the engine in the copy in a third of the time."""
-    compiler = project.folder / 'bin' / 'g++'
-    compiler.parent.mkdir()
-    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -O0\n')
-    compiler.chmod(0o755)
-    command = [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', 'build_ext', '--inplace']
-    subprocess.run(command, cwd=project.folder, env={**os.environ, 'CXX': str(compiler)}, check=True)
+def follow_all(folder):
+    """Copy the project and follow every recipe."""
+    project = Project(folder)
+    project.copy()
+    add_networks(project)
+    add_study(project)
+    add_protocol(project)
+    add_quantizer(project)
+    add_operation(project)
+    add_operation_with_a_step(project)
+    project.run('import make_operations; make_operations.main()')
+    add_instruction_set(project)
 
 
-# Programs that use what a recipe has made; `passed` runs tests of the copy and says how many there were.
-BEGIN = """
-import os, sys
-import mxnet as mx, numpy as np, pytest
-import bmx_melius as bmx
+def add_networks(project):
+    """Add one of a family that exists, and a new family."""
+    section = 'Adding a network'
+    row, family, line = code_of(section)
+    project.add_rows(file_of(section, row), row)
+    project.append(file_of(section, family), family)
+    project.append(file_of(section, line), line)
 
-assert bmx.__file__.startswith(os.getcwd())
 
-class Counter:
-    passed = 0
+def add_study(project):
+    section = 'Adding a study'
+    (study,) = code_of(section, 'yaml')
+    project.append(file_of(section, study), study)
 
-    def pytest_runtest_logreport(self, report):
-        self.passed += report.when == 'call' and report.passed
 
-def passed(selected, *paths):
-    counter = Counter()
-    assert pytest.main(['-q', '-p', 'no:cacheprovider', *paths, '-k', selected], plugins=[counter]) == 0
-    return counter.passed
+def add_protocol(project):
+    section = 'Adding a protocol'
+    preset, paper = code_of(section)
+    (line,) = code_of(section, 'markdown')
+    project.add_rows(file_of(section, preset), preset)
+    project.add_rows('tests/training/test_presets.py', paper)
+    table = project.folder / 'docs' / 'training.md'
+    assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/training/test_presets.py', 'docs/training.md'))
+    table.write_text(re.sub(r'(\n\| `photos` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
+
+
+def add_quantizer(project):
+    section = 'Adding a quantizer'
+    (row,) = code_of(section)
+    project.add_rows(file_of(section, row), row)
+
+
+# --- an operation of the packed format ------------------------------------------------------------------------------------------------
+
+OPERATION = 'Adding an operation to the packed format'
+
+
+def add_operation(project):
+    """Add the operation of the recipe. Its number is the next one."""
+    row, function, rule, loop, kernel, method, test = code_of(OPERATION, r'\w+')
+    assert 'OperationType(30, ' in row
+    number = max(row.opcode for row in OPERATIONS.values()) + 1
+    project.add_rows(file_of(OPERATION, row), row.replace('OperationType(30, ', f'OperationType({number}, '))
+    project.add_rows(file_of(OPERATION, function), function)
+    project.append(file_of(OPERATION, rule), f'\n\n{rule}')
+    project.append(file_of(OPERATION, kernel), f'\n{kernel}')
+    project.replace('onnx_export.py', r'^    def maximum\(self', method.replace('\\', r'\\') + r'\n\g<0>')
+    project.add_rows(file_of(OPERATION, test), test)
+    project.replace('elementwise_loops.h', r'^        case Elementwise::none:\n', loop + r'\g<0>')
+
+
+REVERSE_STEP = r"""StepPtr reverse_step(Source source, Slab output) {
+    return row_step({std::move(source)}, output, [](float* x, float*, int pixels, int channels) {
+        for (int pixel = 0; pixel < pixels; pixel++) {
+            std::reverse(x + pixel * channels, x + (pixel + 1) * channels);
+        }
+    });
+}
+
 """
+
+REVERSE_IN_ONNX = r"""    def reverse(self, value, x):
+        return self._add('Gather', x, self._constant('order', np.arange(value.channels)[::-1]), axis=1)
+
+"""
+
+REVERSE_RULE = """
+
+@rule('reverse')
+def _reverse(builder, node):
+    \"\"\"Convert the reversed order of the channels.\"\"\"
+    if integers(node.attributes['axis']) != (1,):
+        raise UnsupportedError('it reverses another axis than the channels')
+    (source,) = builder.network.sources(node)
+    builder.set(node, builder.add('reverse', [builder.real(source)]))
+"""
+
+
+def add_operation_with_a_step(project):
+    """Add the reversed order of the channels: a row, a definition, a rule, and a step with its case, as `expand` has them."""
+    number = max(row.opcode for row in OPERATIONS.values()) + 2
+    program = 'bmx_melius/deployment/program/'
+    project.add_rows(
+        f'{program}operation_table.py', f"OPERATIONS = {{\n    ...\n    'reverse': OperationType({number}, 'Channels.'),\n}}\n"
+    )
+    project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
+    project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
+    project.replace('onnx_export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
+    project.replace('map_steps.h', r'^StepPtr expand_step', r'StepPtr reverse_step(Source source, Slab output);\n\g<0>')
+    project.replace('map_steps.cc', r'^StepPtr expand_step', REVERSE_STEP + r'\g<0>')
+    project.replace(
+        'lowering.cc',
+        r'^            case Op::expand:\n',
+        r'            case Op::reverse:\n                return reverse_step(source(group), output(group));\n\g<0>',
+    )
+    assert [name for name in ('map_steps.cc', 'lowering.cc') if f'{name}`' not in SECTIONS[OPERATION]] == []
+
+
+# --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------
+
+PEAK = """#include <cstdint>
+
+#include "peaks/peak_loop.h"
+
+namespace bmx {
+
+double popcount_popcnt(Operands operands, double seconds) {
+    return rate_of_chains<8, 4, 1>(
+        operands, seconds, 64, uint64_t(0), uint64_t(0x0123456789abcdef),
+        [](uint64_t& word) BMX_INLINED { asm("" : "+r"(word)); },
+        [](uint64_t& sum, const uint64_t (&words)[1]) BMX_INLINED { sum += __builtin_popcountll(words[0]); });
+}
+
+}  // namespace bmx
+"""
+
+
+def add_instruction_set(project):
+    """Add another instruction set as the steps say."""
+    steps = SECTIONS['Adding a kernel or an instruction set']
+    edited = ('compile_flags.txt', 'binary_kernels.h', 'dispatch.cc', 'peak_loop.h', 'peak.cc')
+    assert [name for name in (*edited, 'binary_NAME.cc', 'peak_NAME.cc') if f'{name}`' not in steps] == []
+    kernels = project.file('binary_reference.cc')
+    text = kernels.read_text().replace('binary_kernels_reference', 'binary_kernels_popcnt').replace('"reference"', '"popcnt"')
+    kernels.with_name('binary_popcnt.cc').write_text(text)
+    project.file('peak_avx2.cc').with_name('peak_popcnt.cc').write_text(PEAK)
+    project.replace('compile_flags.txt', r'^avx2 ', r'popcnt __x86_64__ -mpopcnt\n\g<0>')
+    project.replace(
+        'binary_kernels.h', r'^const BinaryKernels& binary_kernels_reference\(\);', r'\g<0>\nconst BinaryKernels& binary_kernels_popcnt();'
+    )
+    project.replace(
+        'dispatch.cc',
+        r'^ *add\(binary_kernels_reference\(\), float_kernels_reference\(\)\);',
+        r'\g<0>\n#ifdef BMX_HAVE_POPCNT\n    add(binary_kernels_popcnt(), float_kernels_reference());\n#endif',
+    )
+    project.replace('peak_loop.h', r'^double popcount_reference.*', r'\g<0>\ndouble popcount_popcnt(Operands operands, double seconds);')
+    project.replace(
+        'peak.cc',
+        r'^constexpr Method kMethods\[\] = \{',
+        r'\g<0>\n    {"popcnt", "popcount", true, popcount_popcnt},\n    {"popcnt", "multiply-add", false, float_reference},',
+    )

@@ -5,6 +5,8 @@ import json
 import numpy as np
 from mxnet import nd
 
+from bmx_melius import load_reference_parameters
+from model_zoo import get_model
 from support.paths import DATA
 
 
@@ -24,3 +26,14 @@ def read_reference_network():
     exported = {('aux:' if 'running' in name else 'arg:') + name: array for name, array in arrays.items()}
     structural = {name: arrays[p['prefix']] for p in parameters for name in p['structural']}
     return {'exported': exported, 'structural': structural, 'x': nd.array(stored['x']), 'logits': stored['logits']}
+
+
+def load_reference_network(folder):
+    """Write the parameters to FOLDER/reference.params; return the network that has them, which has run, and `read_reference_network()`."""
+    known = read_reference_network()
+    nd.save(str(folder / 'reference.params'), known['exported'])
+    net = get_model('meliusnet22', classes=40)
+    load_reference_parameters(net, str(folder / 'reference.params'))
+    net.hybridize()
+    net(known['x'])
+    return net, known

@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,8 @@ import bmx_melius as bmx
 from bmx_melius.scoring.engines import ENGINES
 from bmx_melius.scoring.images import list_images
 from bmx_melius.scoring.job import Job
-from support.classifiers import NAMES, SPEC, write_image
+from support.classifiers import NAMES, SPEC, classifier, write_image
 from support.paths import ROOT
-from support.small_networks import initialized, sequence
 
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / 'tests' / 'support' / 'pipes_as_files')])  # of programs and workers that wait for the test
 PACKAGES = {'local': 'pyarrow', 'dask': 'distributed', 'ray': 'ray'}
@@ -31,8 +31,7 @@ OPTIONS = {'spec': SPEC, 'class_names': NAMES, 'top': 1, 'logits': False, 'batch
 @pytest.fixture(scope='module')
 def packed(make_once):
     def make(folder):
-        net = sequence(nn.Conv2D(8, 3, 2), bmx.BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
-        initialized(net, (1, *SPEC.shape)).export(str(folder / 'net'))
+        classifier(nn.Conv2D(8, 3, 2), bmx.BinaryConv2D(16, 3, padding=1)).export(str(folder / 'net'))
         files = f'{folder}/net-symbol.json', f'{folder}/net-0000.params'
         bmx.convert(*files, f'{folder}/packed', (1, *SPEC.shape), input_spec=SPEC, class_names=NAMES)
 
@@ -152,3 +151,23 @@ def finish(process, pipe, content, photos):
 @pytest.fixture
 def job(packed, photos, tmp_path):
     return Job(list_images([str(photos)]), IMAGES, str(tmp_path / 'scores'), prefix=str(packed), **OPTIONS)
+
+
+def copy_network(packed, prefix):
+    for suffix in ('-symbol.json', '-0000.params'):
+        shutil.copy(f'{packed}{suffix}', f'{prefix}{suffix}')
+    return prefix
+
+
+def change_network(prefix):
+    """Give a class of a network another name, in its file."""
+    symbol = pathlib.Path(f'{prefix}-symbol.json')
+    symbol.write_text(symbol.read_text().replace('cat', 'cow'))
+
+
+def error_at_the_end(process):
+    """Wait for the end of a program that fails; return the last line that it printed, its only error."""
+    errors = process.communicate()[1].splitlines()
+    assert process.returncode == 2 and [line for line in errors if line.startswith('error: ')] == errors[-1:], errors
+    assert not [line for line in errors if 'Traceback' in line]
+    return errors[-1]

@@ -14,13 +14,20 @@ def initialized(net, shape, initializer=None):
     return net
 
 
-def randomize_statistics(net):
-    """Give the normalizations of a network random statistics, factors and summands."""
+def randomize_statistics(net, **values):
+    """Give the normalizations of a network random statistics, factors and summands, and activations random slopes; return the network.
+
+    `values` are assigned to the parameters whose names end with these keys.
+    """
     for name, parameter in net.collect_params().items():
-        if name.endswith('running_var'):
+        given = [value for suffix, value in values.items() if name.endswith(suffix)]
+        if given:
+            parameter.set_data(nd.array(given[0]))
+        elif name.endswith('running_var'):
             parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
-        elif name.endswith(('running_mean', 'gamma', 'beta')):
+        elif name.endswith(('running_mean', 'gamma', 'beta', 'alpha')):
             parameter.set_data(nd.random.normal(shape=parameter.shape))
+    return net
 
 
 def sequence(*layers):

@@ -1,7 +1,11 @@
 """Training runs for tests: tiny networks and data, the program in this process or in another, and uninterrupted runs to compare with."""
 
+import contextlib
+import csv
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -12,10 +16,11 @@ import pytest
 import bmx_melius.__main__
 import train_imagenet
 from bmx_melius.data.small_images import open_digits
+from bmx_melius.training import Training
 from bmx_melius.training.progress import TIMINGS
 from model_zoo import get_model
 from support.forked_program import SCRIPT, ForkedProgram
-from support.images import make_folders, overwrite, pack_folders, record_span
+from support.images import make_folders, pack_folders
 
 OPTIONS = {'block_numbers': [1, 1], 'transitions': [0.5], 'growth_rate': 32, 'init_features': 32}
 TINY = ['--model', 'meliusnet_flex', '--initial-layers', 'thumbnail', '--model-options', json.dumps(OPTIONS), '--log-interval', '1']
@@ -91,46 +96,100 @@ def error_of(capsys):
     return lines[0]
 
 
+def read_csv(path):
+    """The rows of a table, each a dict of text."""
+    with open(path, newline='') as file:
+        return list(csv.DictReader(file))
+
+
+def state_of(folder):
+    """What the last checkpoint of a run has in its JSON file."""
+    return json.loads((folder / 'checkpoint.json').read_text())
+
+
+def refused(capsys, *arguments):
+    """Run the program in this process, which must refuse its arguments; return its only line of errors."""
+    capsys.readouterr()
+    train(*arguments, status=2)
+    return error_of(capsys)
+
+
+def printed_by(capsys, *arguments, status=0):
+    """Run the program in this process; return what it printed."""
+    capsys.readouterr()
+    train(*arguments, status=status)
+    return capsys.readouterr().out
+
+
 def history_of(folder):
     """The rows of the finished epochs of a run."""
-    return json.loads((folder / 'checkpoint.json').read_text())['progress']['history']
+    return state_of(folder)['progress']['history']
+
+
+def weights_of(folder, epoch):
+    """The weights of a run after an epoch, by their names, in NumPy."""
+    return {name: array.asnumpy() for name, array in mx.nd.load(str(folder / f'epoch-{epoch:04d}.params')).items()}
+
+
+def description_of(folder, name='meliusnet_flex'):
+    """The description beside the exported network of a run."""
+    return json.loads((folder / f'{name}-summary.json').read_text())
+
+
+def contents_of(folder):
+    """The bytes of all files in a folder, by their paths."""
+    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+def assert_equal_files(folder, other, *names):
+    """The files of these names in two folders are equal."""
+    for name in names:
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+
+
+@contextlib.contextmanager
+def interrupted_in(number):
+    """Interrupt this process, as by Ctrl-C, in an update of training: the first one is number 1."""
+    updates, update = itertools.count(1), Training.update
+
+    def interrupted(*arguments):
+        if next(updates) == number:
+            os.kill(os.getpid(), signal.SIGINT)
+        update(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Training, 'update', interrupted)
+        yield
 
 
 def assert_same_end(folder, other):
     """Two finished runs have the same weights, optimizer and history, bit for bit, and exported the same network."""
-    states = [json.loads((path / 'checkpoint.json').read_text()) for path in (folder, other)]
+    states = [state_of(folder), state_of(other)]
     for state in states:
         for row in state['progress']['history']:
             for name in TIMINGS:
                 row.pop(name)
         state['options'] = state['checksum'] = None
     assert states[0] == states[1]
-    for name in (states[0]['weights'], states[0]['states'], 'meliusnet_flex-0000.params'):
-        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+    assert_equal_files(folder, other, states[0]['weights'], states[0]['states'], 'meliusnet_flex-0000.params')
     assert (folder / 'meliusnet_flex-symbol.json').exists()
+
+
+class Runs(dict):
+    """The folders of uninterrupted runs, by kind, made when first asked for; tests do not change them."""
+
+    def __init__(self, make_once, flags, name, train):
+        self._make = lambda kind: make_once(f'{name}-{kind}', lambda folder: train(*flags[kind], '--save-dir', folder / 'run'))
+
+    def __missing__(self, kind):
+        self[kind] = self._make(kind) / 'run'
+        return self[kind]
 
 
 @pytest.fixture(scope='module')
 def finished(data_flags, make_once):
-    """The folders of uninterrupted runs, by kind of data, made when first asked for."""
-
-    class Finished(dict):
-        def __missing__(self, kind):
-            folder = make_once(f'finished-{kind}', lambda folder: train_apart(*data_flags[kind], '--save-dir', folder / 'run'))
-            self[kind] = folder / 'run'
-            return self[kind]
-
-    return Finished()
-
-
-def damage(path, number):
-    """Overwrite the image of a record behind its first bytes; return what was there."""
-    offset, length = record_span(path[: -len('.rec')], number)
-    with open(path, 'rb') as file:
-        file.seek(offset + 8)
-        before = file.read(length - 10)
-    overwrite(path, offset + 8, b'\0' * (length - 10))
-    return offset + 8, before
+    """The folders of uninterrupted runs by kind of data."""
+    return Runs(make_once, data_flags, 'finished', train_apart)
 
 
 def evaluated(network, data, run, epoch, capsys):
@@ -139,11 +198,16 @@ def evaluated(network, data, run, epoch, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+def inputs_of_digits(part):
+    """The inputs of a network for a part of the digits, and their labels, as for validation."""
+    pixels, labels = zip(*part)
+    return mx.nd.array((np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - 77.9) / 95.9), np.array(labels)
+
+
 def accuracy_on_test_digits(net):
     """Top-1 accuracy of a network on the test digits, computed from its logits in MXNet."""
-    pixels, labels = zip(*open_digits().test)
-    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - 77.9) / 95.9
-    return np.mean(net(mx.nd.array(inputs)).asnumpy().argmax(axis=1) == labels)
+    inputs, labels = inputs_of_digits(open_digits().test)
+    return np.mean(net(inputs).asnumpy().argmax(axis=1) == labels)
 
 
 def accuracy_after(model, run, epoch):

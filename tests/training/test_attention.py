@@ -4,7 +4,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon, nd
+from support.gradients import gradients
 from support.losses import CLASSES, LABELS, objective_in_numpy
+from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius.analysis.graph import symbol_of
@@ -42,23 +44,16 @@ def distance_in_numpy(own, its):
 @pytest.mark.parametrize('scale', [1e-2, 1, 1e3])
 def test_distance_and_gradient_equal_numpy(scale):
     own, its = scale * nd.random.normal(shape=(4, 5, 3, 6)), nd.random.normal(shape=(4, 2, 3, 6))
-    own.attach_grad()
-    with autograd.record():
-        length = distance(own, its)
-    length.backward()
+    length, found = gradients(lambda own: distance(own, its), [own])
     expected, gradient = distance_in_numpy(own.asnumpy(), its.asnumpy())
-    np.testing.assert_allclose(length.asnumpy(), expected, rtol=1e-5)
-    np.testing.assert_allclose(own.grad.asnumpy(), gradient, rtol=1e-4, atol=1e-5 / scale)
+    np.testing.assert_allclose(length, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=1e-5 / scale)
 
 
 def test_equal_and_empty_maps_have_finite_gradients():
     features = nd.random.normal(shape=(2, 5, 3, 3))
     for own, its in ((features, features.copy()), (nd.zeros((2, 5, 3, 3)), features)):
-        own.attach_grad()
-        with autograd.record():
-            length = distance(own, its)
-        length.backward()
-        assert np.isfinite(length.asnumpy()).all() and np.isfinite(own.grad.asnumpy()).all()
+        assert all(np.isfinite(found).all() for found in gradients(lambda own, its=its: distance(own, its), [own]))
     np.testing.assert_allclose(distance(features, -3 * features).asnumpy(), 0, atol=1e-5)
 
 
@@ -68,9 +63,7 @@ def networks():
     teacher = get_model('meliusnet_flex', **{**TINY, 'growth_rate': 16, 'init_features': 32, 'bits': 32})
     images = nd.random.normal(shape=(len(LABELS), 1, 8, 8))
     for net in (student, teacher):
-        net.initialize(mx.init.Xavier())
-        net.hybridize()
-        net(images)
+        initialized(net, images.shape, mx.init.Xavier())
     return student, teacher, images
 
 
@@ -118,17 +111,15 @@ def test_the_maps_are_the_outputs_of_the_stages(name):
 
 
 def test_signs_are_no_maps():
-    net = gluon.nn.HybridSequential(prefix='')
-    net.add(gluon.nn.Conv2D(4, 3, padding=1, prefix='first_'), gluon.nn.BatchNorm(prefix='norm_'))
-    net.add(bmx.BinaryConv2D(8, 3, strides=2, padding=1, prefix='binary_'), gluon.nn.GlobalAvgPool2D())
+    first = gluon.nn.Conv2D(4, 3, padding=1, prefix='first_'), gluon.nn.BatchNorm(prefix='norm_')
+    net = sequence(*first, bmx.BinaryConv2D(8, 3, strides=2, padding=1, prefix='binary_'), gluon.nn.GlobalAvgPool2D())
     found = find_maps(symbol_of(net, ['data']), (3, 8, 8))
     assert found[8, 8] == 'norm_fwd_output' and list(found) == [(8, 8), (4, 4)]
 
 
 def test_networks_without_maps_of_equal_size_are_refused():
     student, _, _ = networks()
-    dense = gluon.nn.HybridSequential()
-    dense.add(gluon.nn.Dense(CLASSES, in_units=64))
+    dense = sequence(gluon.nn.Dense(CLASSES, in_units=64))
     dense.initialize()
     with pytest.raises(UserError, match='--attention-weight: the feature maps of the network, 8x8, 4x4, and those of its teacher, none'):
         AttentionTransfer(student, dense, (1, 8, 8), 1.0)

@@ -10,7 +10,7 @@ import signal
 import mxnet as mx
 import numpy as np
 import pytest
-from support.checkpointed_runs import OPTIONS, Run, finish_epoch, flip_bit, make, step, weights
+from support.checkpointed_runs import OPTIONS, Killed, Run, finish_epoch, flip_bit, kill_at, make, step, weights
 
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
@@ -22,9 +22,7 @@ from bmx_melius.training.saving.stored_checkpoints import read_last
 
 @pytest.mark.parametrize('optimizer', ['radam', 'adam', 'sgd', 'nag'])
 def test_network_and_optimizer_continue_identically_after_loading(tmp_path, optimizer):
-    net, trainer = make(optimizer)
-    for number in range(7):
-        step(net, trainer, number)
+    net, trainer = make(optimizer, updates=7)
     progress = Progress(epoch=1, batch=3, loss=0.1 + 0.2, correct=5, seen=18, history=[{'epoch': 1, 'top1': 0.3}])
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, progress)
     other, other_trainer = make(optimizer, seed=1)
@@ -75,17 +73,11 @@ def test_the_last_two_the_best_and_every_nth_epoch_are_kept(tmp_path):
     np.testing.assert_equal(weights(net), best)
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.parametrize('operation', ['replace', 'unlink', 'fsync'])
 def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete(tmp_path, monkeypatch, operation):
     """Every place where saving touches the disk is reached, with a kill before and after it."""
     for moment in range(100):
-        run = Run(tmp_path / str(moment))
-        for number in (1, 2):
-            run.train_and_save(number)
+        run = Run(tmp_path / str(moment), epochs=2)
         with monkeypatch.context() as patch:
             patch.setattr(module.os, operation, kill_at(moment, getattr(os, operation)))
             try:
@@ -94,8 +86,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete
             except Killed:
                 pass
         resumed = Run(tmp_path / str(moment))
-        resumed.progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
-        epoch = resumed.progress.epoch
+        epoch = resumed.resume()
         assert epoch in (2, 3) and resumed.checkpoints.load_arrays() == {'number': epoch}
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch])
         resumed.net.load_parameters(resumed.checkpoints.best(resumed.progress)[1])
@@ -103,22 +94,6 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete
         resumed.train_and_save(4)  # and the run can continue
         assert read_last(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
     assert moment >= 4
-
-
-def kill_at(moment, function):
-    """`function`, but the process ends before (even moments) or after (odd moments) its call number moment // 2."""
-    calls = iter(range(1000))
-
-    def call(*arguments):
-        number = next(calls)
-        if moment == 2 * number:
-            raise Killed
-        result = function(*arguments)
-        if moment == 2 * number + 1:
-            raise Killed
-        return result
-
-    return call
 
 
 def test_the_options_of_the_run_are_kept(tmp_path):
@@ -151,8 +126,7 @@ def files_limited_to(size):
 def test_a_disk_that_becomes_full_at_any_byte_loses_no_checkpoint_and_is_reported(tmp_path, long_run):
     """Files are limited to ever fewer bytes; the weights, then the optimizer's state and then the JSON do not fit."""
     run = tmp_path / 'run'
-    net, trainer = make()
-    step(net, trainer, 0)
+    net, trainer = make(updates=1)
     Checkpoints(run, OPTIONS).save(net, trainer, Progress())
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     sizes = sorted(map(len, before.values()))
@@ -175,11 +149,7 @@ def test_a_disk_that_becomes_full_at_any_byte_loses_no_checkpoint_and_is_reporte
 
 
 def test_a_checkpoint_is_complete_even_if_files_of_the_previous_one_cannot_be_deleted(tmp_path, monkeypatch):
-    run = Run(tmp_path)
-    for number in (1, 2):
-        run.train_and_save(number)
-
-    unlink = os.unlink
+    run, unlink = Run(tmp_path, epochs=2), os.unlink
 
     def refuse_one(path):
         if path.endswith('epoch-0001.states'):
@@ -191,7 +161,7 @@ def test_a_checkpoint_is_complete_even_if_files_of_the_previous_one_cannot_be_de
         with pytest.raises(PermissionError):
             run.train_and_save(3)
     resumed = Run(tmp_path)
-    assert resumed.checkpoints.load(resumed.net, resumed.trainer).epoch == 3
+    assert resumed.resume() == 3
     np.testing.assert_equal(weights(resumed.net), run.saved[3])
 
 
@@ -204,9 +174,7 @@ def test_files_of_checkpoints_that_were_not_finished_are_removed_and_nothing_els
 
 
 def test_saving_twice_at_one_place_keeps_the_checkpoint_before(tmp_path):
-    run = Run(tmp_path)
-    for number in (1, 2):
-        run.train_and_save(number)
+    run = Run(tmp_path, epochs=2)
     run.checkpoints.save(run.net, run.trainer, run.progress, {'number': np.array(2)})
     flip_bit(tmp_path / 'epoch-0002.params', 100)
-    assert run.checkpoints.load(run.net, run.trainer).epoch == 1
+    assert run.resume() == 1

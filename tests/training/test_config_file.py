@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from support.training_runs import OPTIONS, TINY, error_of, train
+from support.training_runs import OPTIONS, TINY, assert_equal_files, refused, train
 
 import model_zoo
 from bmx_melius.training import run
@@ -30,8 +30,7 @@ LINE += ['--lr-mode', 'step', '--lr-decay-epoch', '1,2', '--lr', '0.001', '--tra
 
 
 def config_of(*arguments):
-    arguments = [str(argument) for argument in arguments]
-    return parse_options(arguments, model_zoo)
+    return parse_options([*map(str, arguments)], model_zoo)
 
 
 @pytest.mark.parametrize('name,write', [('a.yaml', yaml.safe_dump), ('a.json', json.dumps), ('a.yml', json.dumps)])
@@ -62,8 +61,7 @@ def test_the_settings_that_a_run_has_stored_start_the_same_training_elsewhere(tm
     flags += ['--class-weights', 'balanced', '--wd', '1e-5', '--early-stop', '2']
     train(*flags, '--save-dir', tmp_path / 'first')
     train('--config', tmp_path / 'first' / 'config.json', '--save-dir', tmp_path / 'second')
-    for file in ('epoch-0001.params', 'epoch-0001.states'):
-        assert (tmp_path / 'first' / file).read_bytes() == (tmp_path / 'second' / file).read_bytes(), file
+    assert_equal_files(tmp_path / 'first', tmp_path / 'second', 'epoch-0001.params', 'epoch-0001.states')
 
 
 @pytest.mark.parametrize(
@@ -83,8 +81,7 @@ def test_the_settings_that_a_run_has_stored_start_the_same_training_elsewhere(tm
 def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, content, words, capsys):
     if content is not None:
         (tmp_path / name).write_text(content)
-    train('--config', tmp_path / name, '--save-dir', tmp_path / 'run', status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, '--config', tmp_path / name, '--save-dir', tmp_path / 'run')
 
 
 def test_a_dry_run_estimates_the_time_from_measured_updates(tmp_path, capsys):

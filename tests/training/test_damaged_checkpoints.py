@@ -41,7 +41,7 @@ def test_a_malformed_checkpoint_is_named_in_one_line(tmp_path, content):
     ],
 )
 def test_a_checkpoint_with_a_field_missing_or_malformed_is_named(tmp_path, change):
-    Run(tmp_path).train_and_save(1)
+    Run(tmp_path, epochs=1)
     state = read_last(tmp_path)
     change(state)
     write_state(str(tmp_path / 'checkpoint.json'), state)
@@ -52,9 +52,7 @@ def test_a_checkpoint_with_a_field_missing_or_malformed_is_named(tmp_path, chang
 
 @pytest.mark.parametrize('version', [2, 99])
 def test_a_checkpoint_of_another_version_is_refused_without_falling_back_to_the_previous_one(tmp_path, version):
-    run = Run(tmp_path)
-    for number in (1, 2):
-        run.train_and_save(number)
+    Run(tmp_path, epochs=2)
     (tmp_path / 'checkpoint.json').write_text(json.dumps({'format': version}))
     with pytest.raises(UserError, match='another version'):
         read_last(tmp_path)
@@ -84,27 +82,22 @@ DAMAGES = {
 @pytest.mark.parametrize('damage', DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize('name', ['epoch-0002.params', 'epoch-0002.states', 'epoch-0002.npz', 'checkpoint.json'])
 def test_a_run_with_a_damaged_file_continues_from_the_previous_checkpoint_and_names_the_file(tmp_path, caplog, name, damage):
-    run = Run(tmp_path)
-    for number in (1, 2):
-        run.train_and_save(number)
+    run = Run(tmp_path, epochs=2)
     damage(tmp_path / name)
     resumed = Run(tmp_path)
-    resumed.progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
-    assert resumed.progress.epoch == 1 and resumed.checkpoints.load_arrays() == {'number': 1}
+    assert resumed.resume() == 1 and resumed.checkpoints.load_arrays() == {'number': 1}
     np.testing.assert_equal(weights(resumed.net), run.saved[1])
     (warning,) = [record.getMessage() for record in caplog.records]
     assert str(tmp_path / name) in warning and 'continuing from the previous checkpoint, at epoch 2, update 1' in warning
     resumed.train_and_save(2)  # and it ends like the uninterrupted one
     np.testing.assert_equal(resumed.saved[2], run.saved[2])
     caplog.clear()
-    again = Run(tmp_path)
-    assert again.checkpoints.load(again.net, again.trainer).epoch == 2 and not caplog.records
+    assert Run(tmp_path).resume() == 2 and not caplog.records
 
 
 @pytest.mark.parametrize('name', ['epoch-0000.params', 'epoch-0000.states', 'epoch-0000.npz', 'checkpoint.json'])
 def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_detected_and_the_file_named(tmp_path, name, long_run):
-    net, trainer = make()
-    step(net, trainer, 0)
+    net, trainer = make(updates=1)
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress(), {'counts': np.arange(3)})
     content = (tmp_path / name).read_bytes()
     for position in range(0, len(content), 1 if long_run else 29):
@@ -119,9 +112,7 @@ def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_detected_and_the_file_name
 
 
 def test_both_damaged_files_are_named_if_neither_checkpoint_is_intact(tmp_path):
-    run = Run(tmp_path)
-    for number in (1, 2):
-        run.train_and_save(number)
+    run = Run(tmp_path, epochs=2)
     for name in ('epoch-0001.states', 'epoch-0002.params'):
         flip_bit(tmp_path / name, 100)
     with pytest.raises(UserError, match='epoch-0002.params is damaged.*epoch-0001.states is damaged.*put back a copy'):
@@ -151,8 +142,7 @@ def test_damaged_best_weights_are_refused_and_missing_ones_passed_over(tmp_path,
 
 
 def test_weights_that_are_taken_from_a_checkpoint_are_verified(tmp_path):
-    run = Run(tmp_path)
-    run.train_and_save(1)
+    Run(tmp_path, epochs=1)
     weights = tmp_path / 'epoch-0001.params'
     assert description_of(str(weights)) is None, 'this network has none'
     flip_bit(weights, 300)
@@ -161,7 +151,7 @@ def test_weights_that_are_taken_from_a_checkpoint_are_verified(tmp_path):
 
 
 def test_an_edited_checkpoint_is_detected(tmp_path):
-    Run(tmp_path).train_and_save(1)
+    Run(tmp_path, epochs=1)
     path = tmp_path / 'checkpoint.json'
     state = read_state(str(path))
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))

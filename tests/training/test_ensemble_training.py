@@ -1,15 +1,27 @@
 """Boosting, and training of the members of ensembles one after the other."""
 
 import json
-import os
 import shutil
 import signal
 
-import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import nd
-from support.training_runs import accuracy_on_test_digits, error_of, train
+from support.conversions import imported
+from support.training_runs import (
+    Runs,
+    accuracy_on_test_digits,
+    assert_equal_files,
+    contents_of,
+    description_of,
+    inputs_of_digits,
+    interrupted_in,
+    printed_by,
+    refused,
+    state_of,
+    train,
+    weights_of,
+)
 
 import bmx_melius as bmx
 import bmx_melius.__main__
@@ -17,7 +29,6 @@ import model_zoo
 from bmx_melius.arithmetic import seed_for
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.nn.methods.benn import boost
-from bmx_melius.training import Training
 from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.series import read_series
 
@@ -27,6 +38,7 @@ TINY = [
     *('--model', 'resnet18_benn', '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256', '--lr', '0.01'),
     *('--model-options', json.dumps(OPTIONS), '--log-interval', '0', '--save-frequency', '0', '--seed', '3'),
 ]
+MEMBER = [*TINY, '--model', 'resnet18_xnor', '--model-options', '{"init_features": 4}']
 UPDATES = 4  # of an epoch
 EXPORTED = 'resnet18_benn'
 
@@ -75,62 +87,40 @@ def test_boosting_of_a_single_class_is_refused():
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
+def whole(make_once):
     """The folders of uninterrupted trainings, by kind, made when first asked for."""
-
-    class Whole(dict):
-        def __missing__(self, kind):
-            self[kind] = tmp_path_factory.mktemp(kind) / 'run'
-            train(*TINY, '--ensemble-training', kind, '--save-dir', self[kind])
-            return self[kind]
-
-    return Whole()
-
-
-def load_exported(prefix):
-    return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
-
-
-def options_of(folder):
-    return json.loads((folder / 'checkpoint.json').read_text())['options']
+    return Runs(make_once, {kind: [*TINY, '--ensemble-training', kind] for kind in ('bagging', 'boosting')}, 'ensemble', train)
 
 
 def assert_same_end(folder, other):
     names = [f'{number}-member/epoch-0001.{kind}' for number in (1, 2) for kind in ('params', 'states')]
-    names += [f'{EXPORTED}-0000.params', *(path.name for path in other.glob('*.np?'))]
-    for name in names:
-        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
-    described = [json.loads((path / f'{EXPORTED}-summary.json').read_text()) for path in (folder, other)]
-    assert described[0] == described[1]
+    assert_equal_files(folder, other, *names, f'{EXPORTED}-0000.params', *(path.name for path in other.glob('*.np?')))
+    assert description_of(folder, EXPORTED) == description_of(other, EXPORTED)
 
 
 def test_members_are_trained_with_different_seeds_on_different_samples(whole):
     folder = whole['bagging']
-    members = [options_of(folder / f'{number}-member') for number in (1, 2)]
+    members = [state_of(folder / f'{number}-member')['options'] for number in (1, 2)]
     assert [member['model'] for member in members] == ['resnet18_xnor'] * 2
     assert [member['bootstrap'] for member in members] == [True] * 2
     assert [member['seed'] for member in members] == [seed_for(3, 1), seed_for(3, 2)]
     assert members[0]['model_options'] == {'init_features': 4}
     assert 'drawn once with replacement' in (folder / '1-member' / 'experiment.log').read_text()
-    initial = [nd.load(str(folder / f'{number}-member' / 'epoch-0000.params'))['output.weight'].asnumpy() for number in (1, 2)]
+    initial = [weights_of(folder / f'{number}-member', 0)['output.weight'] for number in (1, 2)]
     assert np.any(initial[0] != initial[1])
 
 
 @pytest.mark.parametrize('kind', ['bagging', 'boosting'])
-def test_the_exported_ensemble_is_the_vote_of_the_best_weights_and_is_packed_into_one_operator(whole, kind, capsys):
+def test_the_exported_ensemble_is_the_vote_of_the_best_weights_and_is_packed_into_one_operator(whole, kind, tmp_path, capsys):
     folder = whole[kind]
-    description = json.loads((folder / f'{EXPORTED}-summary.json').read_text())
-    x, outputs = nd.random.normal(shape=(2, 1, 8, 8)), []
-    for number in (1, 2):
-        net = load_exported(str(folder / f'{number}-member' / 'resnet18_xnor'))
-        outputs.append(net(x).asnumpy())
+    description, members = description_of(folder, EXPORTED), [folder / f'{number}-member' for number in (1, 2)]
+    x = nd.random.normal(shape=(2, 1, 8, 8))
+    outputs = [imported(member / 'resnet18_xnor')(x).asnumpy() for member in members]
     votes = description['model'].get('alphas')
     assert (votes is None) == (kind == 'bagging')
-    ensemble = load_exported(str(folder / EXPORTED))
+    ensemble = imported(folder / EXPORTED)
     np.testing.assert_allclose(ensemble(x).asnumpy(), np.average(outputs, axis=0, weights=votes), rtol=1e-4, atol=1e-5)
-    assert description['metrics']['members_top1'] == [
-        json.loads((folder / f'{number}-member' / 'resnet18_xnor-summary.json').read_text())['metrics']['top1'] for number in (1, 2)
-    ]
+    assert description['metrics']['members_top1'] == [description_of(member, 'resnet18_xnor')['metrics']['top1'] for member in members]
     assert description['model'] == {
         **{'name': EXPORTED, 'classes': 10, 'initial_layers': 'thumbnail', 'members': 2, 'init_features': 4},
         **({'alphas': votes} if votes else {}),
@@ -138,46 +128,33 @@ def test_the_exported_ensemble_is_the_vote_of_the_best_weights_and_is_packed_int
     capsys.readouterr()
     assert bmx_melius.__main__.main(['evaluate', str(folder / EXPORTED), 'digits', '--json']) == 0
     assert json.loads(capsys.readouterr().out)['top1'] == pytest.approx(accuracy_on_test_digits(ensemble))
-    packed = folder.parent / 'packed'
-    assert bmx_melius.__main__.main(['convert', str(folder / EXPORTED), str(packed)]) == 0
-    session = bmx.Session(str(packed))
-    np.testing.assert_allclose(session(x.asnumpy()), ensemble(x).asnumpy(), rtol=1e-3, atol=1e-3)
+    assert bmx_melius.__main__.main(['convert', str(folder / EXPORTED), str(tmp_path / 'packed')]) == 0
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x.asnumpy()), ensemble(x).asnumpy(), rtol=1e-3, atol=1e-3)
 
 
 def test_boosting_weights_the_images_by_the_errors_of_the_members_before(whole):
     folder = whole['boosting']
-    member = load_exported(str(folder / '1-member' / 'resnet18_xnor'))
-    pixels, labels = zip(*open_digits().train)
-    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - 77.9) / 95.9
-    correct = member(nd.array(inputs)).asnumpy().argmax(axis=1) == np.array(labels)
+    inputs, labels = inputs_of_digits(open_digits().train)
+    correct = imported(folder / '1-member' / 'resnet18_xnor')(inputs).asnumpy().argmax(axis=1) == labels
     assert np.mean(np.load(folder / 'correct-1.npz')['correct'] == correct) > 0.999
     stored = [np.load(folder / f'correct-{number}.npz')['correct'] for number in (1, 2)]
     np.testing.assert_allclose(np.load(folder / 'image-weights-2.npy'), samme(stored[:1], 10)[1], rtol=1e-9)
-    described = json.loads((folder / f'{EXPORTED}-summary.json').read_text())
-    assert described['model']['alphas'] == pytest.approx(np.maximum(samme(stored, 10)[0], 0))
-    assert [options_of(folder / f'{number}-member')['bootstrap'] for number in (1, 2)] == [True, str(folder / 'image-weights-2.npy')]
+    assert description_of(folder, EXPORTED)['model']['alphas'] == pytest.approx(np.maximum(samme(stored, 10)[0], 0))
+    bootstraps = [state_of(folder / f'{number}-member')['options']['bootstrap'] for number in (1, 2)]
+    assert bootstraps == [True, str(folder / 'image-weights-2.npy')]
 
 
 @pytest.mark.parametrize('kind, update', [('bagging', 2), ('boosting', UPDATES + 2)])
-def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, monkeypatch, capsys, kind, update):
-    expected, folder, original = whole[kind], tmp_path / 'run', Training.update
-    number, flags = (update - 1) // UPDATES + 1, TINY
-    done = UPDATES * (number - 1)
+def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, capsys, kind, update):
+    expected, folder = whole[kind], tmp_path / 'run'
+    number, flags = (update - 1) // UPDATES + 1, [*TINY, '--ensemble-training', kind]
     if number > 1:  # the first member is trained alike
         shutil.copytree(expected / '1-member', folder / '1-member')
         shutil.copy(expected / 'stages.json', folder)
         flags = ['--resume']
 
-    def interrupted(*arguments):
-        nonlocal done
-        done += 1
-        if done == update:
-            os.kill(os.getpid(), signal.SIGINT)
-        original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, 'update', interrupted)
-        train(*flags, *(['--ensemble-training', kind] if number == 1 else []), '--save-dir', folder, status=128 + signal.SIGINT)
+    with interrupted_in(update - UPDATES * (number - 1)):
+        train(*flags, '--save-dir', folder, status=128 + signal.SIGINT)
     printed = capsys.readouterr().out
     assert f'stopped in member {number} of 2; continue with --resume --save-dir {folder}' in printed and printed.count('continue with') == 1
     shutil.copytree(folder, tmp_path / 'copy')
@@ -190,45 +167,35 @@ def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrup
         assert_same_end(tmp_path / 'copy', expected)
 
 
-def test_an_interrupted_run_that_is_no_series_names_the_command_that_continues_it(tmp_path, monkeypatch, capsys):
-    original = Training.update
-
-    def interrupted(*arguments):
-        os.kill(os.getpid(), signal.SIGINT)
-        original(*arguments)
-
-    monkeypatch.setattr(Training, 'update', interrupted)
-    flags = [*TINY, '--model', 'resnet18_xnor', '--model-options', '{"init_features": 4}', '--save-dir', tmp_path]
-    train(*flags, status=128 + signal.SIGINT)
+def test_an_interrupted_run_that_is_no_series_names_the_command_that_continues_it(tmp_path, capsys):
+    with interrupted_in(1):
+        train(*MEMBER, '--save-dir', tmp_path, status=128 + signal.SIGINT)
     assert capsys.readouterr().out.count(f'continue with --resume --save-dir {tmp_path}') == 1
 
 
 def test_a_resumed_run_accepts_the_same_weights_of_images_in_another_file(tmp_path, capsys):
     weights, copy = tmp_path / 'weights.npy', tmp_path / 'copy.npy'
     np.save(weights, np.arange(1, 1 + len(open_digits().train)))
-    flags = [*TINY, '--model', 'resnet18_xnor', '--model-options', '{"init_features": 4}', '--save-dir', tmp_path / 'run']
-    train(*flags, '--bootstrap', weights)
+    train(*MEMBER, '--save-dir', tmp_path / 'run', '--bootstrap', weights)
     weights.rename(copy)
     resumed = ['--resume', '--dry-run', '--save-dir', tmp_path / 'run', '--bootstrap', copy]
     train(*resumed)
     np.save(copy, np.load(copy)[::-1])
-    train(*resumed, status=2)
-    assert f'{copy} has other weights than the run was started with' in error_of(capsys)
+    assert f'{copy} has other weights than the run was started with' in refused(capsys, *resumed)
 
 
 def test_training_killed_between_members_or_before_the_export_is_completed(whole, tmp_path, capsys):
     folder = tmp_path / 'run'
-    shutil.copytree(whole['boosting'], folder)
-    for path in (*folder.glob('correct-*.npz'), *folder.glob(f'{EXPORTED}*')):
+    resumed = unfinished(whole['boosting'], folder)
+    for path in folder.glob('correct-*.npz'):
         path.unlink()
     capsys.readouterr()
-    train('--resume', '--save-dir', folder)
+    train(*resumed)
     assert capsys.readouterr().out.count('-member is finished') == 2
     assert_same_end(folder, whole['boosting'])
-    before = {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
-    train('--resume', '--save-dir', folder)
-    assert f'{folder} is finished' in capsys.readouterr().out
-    assert before == {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+    before = contents_of(folder)
+    assert f'{folder} is finished' in printed_by(capsys, *resumed)
+    assert contents_of(folder) == before
 
 
 def unfinished(trained, folder):
@@ -239,28 +206,30 @@ def unfinished(trained, folder):
     return ['--resume', '--save-dir', folder]
 
 
+def change_correct(path, change):
+    """Change which images a member has classified correctly, in the file of a run."""
+    with np.load(path) as file:
+        content = dict(file)
+    np.savez(path, **{**content, 'correct': change(content['correct'])})
+
+
 def test_damaged_or_foreign_classifications_are_computed_again(whole, tmp_path, capsys):
     folder = tmp_path / 'run'
     resumed = unfinished(whole['boosting'], folder)
     first, second = (folder / f'correct-{number}.npz' for number in (1, 2))
     first.write_bytes(first.read_bytes()[:-100])
     np.savez(second, correct=np.ones(10, bool), weights='of others')
-    train(*resumed)
-    assert f'{first} is damaged: the images are classified again' in capsys.readouterr().out
+    assert f'{first} is damaged: the images are classified again' in printed_by(capsys, *resumed)
     assert_same_end(folder, whole['boosting'])
 
 
 def test_missing_weights_and_changed_images_give_a_message(whole, tmp_path, capsys):
     folder = tmp_path / 'run'
     resumed, saved = unfinished(whole['boosting'], folder), folder / 'correct-1.npz'
-    with np.load(saved) as file:
-        content = dict(file)
-    np.savez(saved, **{**content, 'correct': content['correct'][1:]})
-    train(*resumed, status=2)
-    assert f'the members in {folder} have classified' in error_of(capsys)
+    change_correct(saved, lambda correct: correct[1:])
+    assert f'the members in {folder} have classified' in refused(capsys, *resumed)
     (folder / '1-member' / 'epoch-0001.params').unlink()
-    train(*resumed, status=2)
-    error = error_of(capsys)
+    error = refused(capsys, *resumed)
     assert 'epoch-0001.params' in error and 'is missing' in error
 
 
@@ -268,10 +237,7 @@ def test_members_no_better_than_guessing_are_reported_and_the_way_out_as_well(wh
     folder = tmp_path / 'run'
     resumed = unfinished(whole['boosting'], folder)
     for number in (1, 2):
-        path = folder / f'correct-{number}.npz'
-        with np.load(path) as file:
-            content = dict(file)
-        np.savez(path, **{**content, 'correct': np.zeros_like(content['correct'])})
+        change_correct(folder / f'correct-{number}.npz', np.zeros_like)
     capsys.readouterr()
     train(*resumed, status=2)
     printed = capsys.readouterr()
@@ -282,12 +248,10 @@ def test_members_no_better_than_guessing_are_reported_and_the_way_out_as_well(wh
 def test_all_members_are_trained_in_one_run_only_on_demand(tmp_path, capsys):
     arguments = [*TINY, '--save-dir', str(tmp_path / 'run'), '--dry-run']
     assert read_series(parse_arguments([*arguments, '--ensemble-training', 'joint'], model_zoo), model_zoo) is None
-    train(*arguments, '--ensemble-training', 'joint')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, *arguments, '--ensemble-training', 'joint')
     assert 'network    resnet18_benn' in printed and 'stage' not in printed
     for kind in ([], ['--ensemble-training', 'boosting']):
-        train(*arguments, *kind)
-        printed = capsys.readouterr().out
+        printed = printed_by(capsys, *arguments, *kind)
         assert printed.count('network    resnet18_xnor') == 2 and printed.count('drawn once with replacement') == 2
     assert not (tmp_path / 'run').exists()
 
@@ -299,13 +263,11 @@ def test_a_resumed_training_keeps_its_kind(whole, tmp_path, capsys):
     flags = json.loads((saved / 'stages.json').read_text())
     (saved / 'stages.json').write_text(json.dumps({**flags, 'ensemble_training': None}))  # without the flag
     train(*resumed, saved, '--ensemble-training', 'bagging')
-    train(*resumed, saved, '--ensemble-training', 'boosting', status=2)
-    assert 'was started with --ensemble-training bagging' in error_of(capsys)
+    assert 'was started with --ensemble-training bagging' in refused(capsys, *resumed, saved, '--ensemble-training', 'boosting')
     joint = tmp_path / 'joint'
     train(*TINY, '--ensemble-training', 'joint', '--save-dir', joint)
     train(*resumed, joint)
-    train(*resumed, joint, '--ensemble-training', 'bagging', status=2)
-    assert 'was started with --ensemble-training joint' in error_of(capsys)
+    assert 'was started with --ensemble-training joint' in refused(capsys, *resumed, joint, '--ensemble-training', 'bagging')
 
 
 @pytest.mark.parametrize(
@@ -324,6 +286,5 @@ def test_a_resumed_training_keeps_its_kind(whole, tmp_path, capsys):
 def test_flags_that_do_not_fit_are_refused_before_any_work(flags, words, tmp_path, capsys):
     if flags[0] == '--model':
         flags = [*flags, '--model-options', '{}']
-    train(*TINY, *flags, '--save-dir', tmp_path / 'run', status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *TINY, *flags, '--save-dir', tmp_path / 'run')
     assert not (tmp_path / 'run').exists()

@@ -1,7 +1,6 @@
 """Studies: their files say what train_imagenet.py understands; runs are resumed, skipped, and their results put together correctly."""
 
 import contextlib
-import csv
 import fcntl
 import io
 import json
@@ -15,14 +14,14 @@ import time
 
 import jobs
 import measurements
-import mxnet as mx
 import numpy as np
 import pytest
 import run as runner
 import yaml
 from results import draw_flips, is_finished, summarize
 from study import HERE, known_studies, read_study
-from support.training_runs import accuracy_on_test_digits
+from support.conversions import imported
+from support.training_runs import accuracy_on_test_digits, description_of, error_of, read_csv
 
 import model_zoo
 import train_imagenet
@@ -41,6 +40,9 @@ TINY = {
     'axes': {'rate': {'low': {'lr': 0.001}, 'high': {'lr': 0.03}, 'broken': {'model-options': {'block': 'brick'}}}},
     'seeds': [3, 4],
 }
+
+
+TUNE = {'flag': 'lr-factor', 'values': [0.001, 1], 'seed': 7, 'flags': {'num-epochs': 1}}
 
 
 def write_study(folder, content, name='tiny'):
@@ -205,13 +207,17 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
         ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),
         ({'row_seeds': {'lower': 1}}, 'row_seeds: lower: 1 is not a row with a positive number of seeds'),
         ({'row_seeds': {'low': 0}}, 'row_seeds: low: 0 is not a row with a positive number of seeds'),
+        ({'tune': {**TUNE, 'values': [1]}}, 'tune needs two or more values, and a seed that is none of those of the study'),
+        ({'tune': {**TUNE, 'seed': 3}}, 'a seed that is none of those of the study, [3, 4]'),
+        ({'tune': {**TUNE, 'flags': 3}}, 'tune: flags must be a dict, not 3'),
+        ({'tune': {**TUNE, 'rate': 3}}, 'tune: unknown key rate'),
     ],
 )
 def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
     path = write_study(tmp_path, {**TINY, **change})
     assert runner.main([str(path), '--dry-run']) == 2
-    error = capsys.readouterr().err.strip()
-    assert error.startswith(f'error: {path}') and words in error and len(error.splitlines()) == 1
+    error = error_of(capsys)
+    assert error.startswith(f'error: {path}') and words in error
 
 
 @pytest.mark.parametrize(
@@ -221,6 +227,7 @@ def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
         (['blocs'], 'there is no study blocs; known: bits, blocks'),
         (['blocks', '--seeds', '1,1'], 'different non-negative numbers'),
         (['TINY', '--quick'], 'has no key `quick`'),
+        (['TINY', '--rows', 'lower', '--dry-run'], 'the study tiny has no row lower; its rows: low; high; broken'),
         (['BROKEN'], 'is not a valid YAML file'),
     ],
 )
@@ -228,14 +235,7 @@ def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys)
     (tmp_path / 'broken.yaml').write_text('a: [')
     paths = {'TINY': write_study(tmp_path, TINY), 'BROKEN': tmp_path / 'broken.yaml'}
     assert runner.main([str(paths.get(word, word)) for word in arguments]) == 2
-    error = capsys.readouterr().err.strip()
-    assert error.startswith('error: ') and words in error and len(error.splitlines()) == 1
-
-
-def accuracy_of_export(folder):
-    """Accuracy of the exported network of a run on the test digits, computed with only MXNet."""
-    prefix = folder / 'meliusnet_flex'
-    return accuracy_on_test_digits(mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params'))
+    assert words in error_of(capsys)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------------------------
@@ -286,12 +286,10 @@ def test_table_holds_the_numbers_of_the_runs(finished):
     metrics = {}
     for row in ('low', 'high'):
         for seed in (3, 4):
-            with open(folder / 'tiny' / row / f'seed{seed}' / 'metrics.csv', newline='') as file:
-                epochs = list(csv.DictReader(file))
+            epochs = read_csv(folder / 'tiny' / row / f'seed{seed}' / 'metrics.csv')
             assert len(epochs) == 2
             metrics[row, seed] = {key: np.array([float(epoch[key]) for epoch in epochs]) for key in ('top1', 'train_top1', 'seconds')}
-            with open(folder / 'tiny' / row / f'seed{seed}' / 'flips.csv', newline='') as file:
-                flips = [epoch for epoch in csv.DictReader(file) if epoch['layer'] == 'all']
+            flips = [epoch for epoch in read_csv(folder / 'tiny' / row / f'seed{seed}' / 'flips.csv') if epoch['layer'] == 'all']
             metrics[row, seed]['flips'] = np.array([float(epoch['mean']) for epoch in flips])
             metrics[row, seed]['flipped'] = np.array([float(epoch['flipped']) for epoch in flips])
     expected = {
@@ -306,13 +304,14 @@ def test_table_holds_the_numbers_of_the_runs(finished):
         for row in ('low', 'high')
     }
     for row in expected:
-        expected[row]['test_top1'] = [accuracy_of_export(folder / 'tiny' / row / f'seed{seed}') for seed in (3, 4)]
+        expected[row]['test_top1'] = [
+            accuracy_on_test_digits(imported(folder / 'tiny' / row / f'seed{seed}' / 'meliusnet_flex')) for seed in (3, 4)
+        ]
     expected['high']['difference'] = np.subtract(expected['high']['test_top1'], expected['low']['test_top1'])
 
     rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}
-    with open(folder / 'tiny' / 'summary.csv', newline='') as file:
-        flat = {row['row']: row for row in csv.DictReader(file)}
-    counts = json.loads((folder / 'tiny' / 'low' / 'seed3' / 'meliusnet_flex-summary.json').read_text())['counts']
+    flat = {row['row']: row for row in read_csv(folder / 'tiny' / 'summary.csv')}
+    counts = description_of(folder / 'tiny' / 'low' / 'seed3')['counts']
     for name, columns in expected.items():
         assert rows[name]['n'] == int(flat[name]['n']) == 2
         assert rows[name]['ops'] == float(flat[name]['ops']) == counts['ops']
@@ -338,10 +337,8 @@ def test_the_plot_of_flips_shows_the_percentiles_of_the_first_and_the_last_binar
     figure = draw_flips(study, summarize(study, runs))
     axes = np.array(figure.axes).reshape(2, 2)  # layers, rows with results
     for name, column in zip(('low', 'high'), axes.T):
-        tables = []
-        for seed in study.seeds:
-            with open(folder / 'tiny' / name / f'seed{seed}' / 'flips.csv', newline='') as file:
-                tables.append([row for row in csv.DictReader(file) if row['layer'] != 'all'])
+        files = [read_csv(folder / 'tiny' / name / f'seed{seed}' / 'flips.csv') for seed in study.seeds]
+        tables = [[row for row in rows if row['layer'] != 'all'] for rows in files]
         layers = list(dict.fromkeys(row['layer'] for row in tables[0]))
         for layer, part in zip((layers[0], layers[-1]), column):
             assert name in part.get_title() and layer in part.get_title()
@@ -400,7 +397,7 @@ TUNED = {
     **{key: TINY[key] for key in ('title', 'compare', 'flags')},
     'axes': {'rate': {'adam': {'optimizer': 'adam'}, 'radam': {}}},
     'seeds': [3],
-    'tune': {'flag': 'lr-factor', 'values': [0.001, 1], 'seed': 7, 'flags': {'num-epochs': 1}},
+    'tune': TUNE,
 }
 
 
@@ -409,8 +406,7 @@ def test_each_row_is_trained_with_the_value_whose_trial_run_was_best_on_validati
     folder = tmp_path / 'tiny' / 'adam'
     accuracy = {}
     for value in TUNED['tune']['values']:
-        with open(folder / f'lr-factor-{value}' / 'metrics.csv', newline='') as file:
-            (epoch,) = csv.DictReader(file)
+        (epoch,) = read_csv(folder / f'lr-factor-{value}' / 'metrics.csv')
         accuracy[value] = float(epoch['top1'])
         assert json.loads((folder / f'lr-factor-{value}' / 'command.json').read_text())[-4:] == ['--lr-factor', str(value), '--seed', '7']
     best = max(accuracy, key=accuracy.get)
@@ -425,24 +421,3 @@ def test_a_dry_run_shows_the_trial_runs_before_the_others(tmp_path, capsys):
     assert runner.main([str(write_study(tmp_path, TUNED)), '--out', str(tmp_path), '--dry-run']) == 0
     *trials, heading = capsys.readouterr().out.partition('# then, with the best --lr-factor of each row:')[:2]
     assert heading and [line.split('--lr-factor ')[1].split()[0] for line in trials[0].splitlines()] == ['0.001', '1'] * 2
-
-
-@pytest.mark.parametrize(
-    'change, words',
-    [
-        ({'values': [1]}, 'tune needs two or more values, and a seed that is none of those of the study'),
-        ({'seed': 3}, 'a seed that is none of those of the study, [3]'),
-        ({'flags': 3}, 'tune: flags must be a dict, not 3'),
-        ({'rate': 3}, 'tune: unknown key rate'),
-    ],
-)
-def test_mistakes_in_the_tuning_of_a_study_are_named(change, words, tmp_path, capsys):
-    path = write_study(tmp_path, {**TUNED, 'tune': {**TUNED['tune'], **change}})
-    assert runner.main([str(path), '--dry-run']) == 2
-    error = capsys.readouterr().err.strip()
-    assert error.startswith(f'error: {path}') and words in error and len(error.splitlines()) == 1
-
-
-def test_an_unknown_row_is_named(tmp_path, capsys):
-    assert runner.main([str(write_study(tmp_path, TINY)), '--rows', 'lower', '--dry-run']) == 2
-    assert 'the study tiny has no row lower; its rows: low; high; broken' in capsys.readouterr().err

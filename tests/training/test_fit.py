@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from support.paths import ROOT
+from support.small_networks import sequence
+from support.training_runs import assert_equal_files
 
 from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
@@ -21,25 +23,12 @@ VALIDATION = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES[:9], LABELS[:9
 def make_net(first=0):
     """A network whose parameters have their shapes only after the first batch."""
     mx.random.seed(0)
-    net = gluon.nn.HybridSequential()
-    net.add(
-        gluon.nn.Dense(8, prefix=f'dense{first}_'),
-        gluon.nn.BatchNorm(),
-        QDense(8),
-        gluon.nn.BatchNorm(),
-        gluon.nn.Dense(3, prefix=f'dense{first + 1}_'),
-    )
-    net.initialize(mx.init.Normal(0.5))
-    return net
+    first, last = (gluon.nn.Dense(units, prefix=f'dense{first + number}_') for number, units in enumerate((8, 3)))
+    return initialized(sequence(first, gluon.nn.BatchNorm(), QDense(8), gluon.nn.BatchNorm(), last), init=mx.init.Normal(0.5))
 
 
 def weights(net):
     return [parameter.data().asnumpy() for parameter in net._collect_params_with_prefix().values()]
-
-
-def assert_equal(net, other):
-    for one, two in zip(weights(net), weights(other)):
-        np.testing.assert_array_equal(one, two)
 
 
 def train_by_hand(epochs, lr, loss):
@@ -59,11 +48,15 @@ def train_by_hand(epochs, lr, loss):
             trainer.step(len(x))
             losses += result.asnumpy().tolist()
             hits += (logits.asnumpy().argmax(axis=1) == y.asnumpy()).tolist()
-        logits = np.concatenate([net(x).asnumpy() for x, _ in VALIDATION])
-        right = np.mean(logits.argmax(axis=1) == LABELS[:9])
-        cross_entropy = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[range(9), LABELS[:9]])
-        rows.append((np.mean(losses), np.mean(hits), right, cross_entropy))
+        rows.append((np.mean(losses), np.mean(hits), *validated(net)))
     return net, rows
+
+
+def validated(net):
+    """Top-1 accuracy and loss on the images for validation."""
+    logits = np.concatenate([net(x).asnumpy() for x, _ in VALIDATION])
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[range(9), LABELS[:9]]
+    return np.mean(logits.argmax(axis=1) == LABELS[:9]), np.mean(losses)
 
 
 @pytest.mark.parametrize('loss', [None, gluon.loss.HingeLoss()])
@@ -111,9 +104,8 @@ def test_an_interrupted_training_that_is_resumed_ends_like_an_uninterrupted_one(
     assert not (tmp_path / 'run' / 'run.lock').exists()
     net = make_net(first=9)  # dense10 sorts before dense9
     history = fit(net, BATCHES, VALIDATION, 4, save_dir=str(tmp_path / 'run'), resume=True, **options)
-    assert_equal(net, whole)
-    for name in ('epoch-0004.params', 'epoch-0004.states'):
-        assert (tmp_path / 'run' / name).read_bytes() == (tmp_path / 'whole' / name).read_bytes()
+    np.testing.assert_equal(weights(net), weights(whole))
+    assert_equal_files(tmp_path / 'run', tmp_path / 'whole', 'epoch-0004.params', 'epoch-0004.states')
     assert [[row['loss'], row['top1']] for row in history] == [[row['loss'], row['top1']] for row in expected]
 
 
@@ -122,16 +114,13 @@ def test_with_a_folder_the_network_has_the_weights_of_the_best_epoch(tmp_path):
     history = fit(net, BATCHES, VALIDATION, 6, lr=0.1, save_dir=str(tmp_path), on_epoch=lambda training: kept.append(weights(training.net)))
     best = max(range(6), key=lambda epoch: history[epoch]['top1'])
     assert best < 5, 'the last epoch is the best one: this test needs another rate'
-    for one, two in zip(weights(net), kept[best]):
-        np.testing.assert_array_equal(one, two)
+    np.testing.assert_equal(weights(net), kept[best])
 
 
 def test_without_a_folder_the_network_has_the_averages_that_were_evaluated():
     net = make_net()
     history = fit(net, BATCHES, VALIDATION, 2, lr=0.1, ema=0.9)
-    logits = np.concatenate([net(x).asnumpy() for x, _ in VALIDATION])
-    cross_entropy = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[range(9), LABELS[:9]])
-    assert history[-1]['validation_loss'] == pytest.approx(cross_entropy, rel=1e-5)
+    assert history[-1]['validation_loss'] == pytest.approx(validated(net)[1], rel=1e-5)
 
 
 def test_it_stops_early_and_takes_a_trainer_and_an_objective():
@@ -178,10 +167,9 @@ def test_images_are_converted_to_the_type_of_the_network_before_shapes_are_known
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line(net, arguments, words):
-    sequence = gluon.nn.HybridSequential()
-    sequence.add(net, gluon.nn.Dense(3))  # the last layer learns its shape from the first batch
+    net = sequence(net, gluon.nn.Dense(3))  # the last layer learns its shape from the first batch
     with pytest.raises(UserError, match=words) as raised:
-        fit(initialized(sequence), BATCHES, VALIDATION, num_epochs=1, **arguments)
+        fit(initialized(net), BATCHES, VALIDATION, num_epochs=1, **arguments)
     assert '\n' not in str(raised.value)
 
 
@@ -203,3 +191,15 @@ def test_the_guide_trains_and_deploys_what_it_says(tmp_path, monkeypatch):
     best = max(row['top1'] for row in names['history'][:3])
     assert np.mean(names['predicted'] == names['labels'][1500:]) == pytest.approx(best, abs=0.01)
     assert names['report'].packed_operators == 1
+
+
+def test_two_trainings_do_not_write_to_one_folder(tmp_path):
+    refused = []
+
+    def start_another(training):
+        with pytest.raises(UserError, match=f'{tmp_path} is in use: process '):
+            fit(make_net(), BATCHES, VALIDATION, 2, save_dir=str(tmp_path), resume=True)
+        refused.append(training.progress.epoch)
+
+    fit(make_net(), BATCHES, VALIDATION, 2, save_dir=str(tmp_path), on_epoch=start_another)
+    assert refused == [1, 2]

@@ -1,12 +1,12 @@
 """Counting changes of sign: against a count in NumPy of weights that were recorded after each update."""
 
-import csv
 import signal
 
 import mxnet as mx
 import numpy as np
 import pytest
-from support.training_runs import OPTIONS, TINY, train_apart, train_until
+from support.small_networks import sequence
+from support.training_runs import OPTIONS, TINY, assert_equal_files, read_csv, train_apart, train_until
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
@@ -18,8 +18,7 @@ from model_zoo import get_model
 
 def make_net():
     """Two binary layers, sizes that do not fill bytes, among layers that are not binary."""
-    net = mx.gluon.nn.HybridSequential()
-    net.add(
+    net = sequence(
         bmx.QConv2D(5, 3, in_channels=3),
         mx.gluon.nn.Conv2D(4, 1, in_channels=5),
         bmx.QConv2D(4, 1, in_channels=4, bits=32),
@@ -121,13 +120,8 @@ def uninterrupted(make_once):
     return make_once('run-with-flips', lambda folder: train_apart(*FLAGS, '--save-dir', folder / 'run')) / 'run'
 
 
-def read(folder):
-    with open(folder / 'flips.csv', newline='') as file:
-        return list(csv.DictReader(file))
-
-
 def test_a_run_writes_a_row_for_each_epoch_and_layer_and_a_plot(uninterrupted):
-    rows = read(uninterrupted)
+    rows = read_csv(uninterrupted / 'flips.csv')
     layers = [ALL, *binary_weights(get_model('meliusnet_flex', **OPTIONS, initial_layers='thumbnail'))]
     assert [(row['epoch'], row['layer']) for row in rows] == [(epoch, layer) for epoch in '12' for layer in layers]
     assert all(0 < float(row['flipped']) < 1 and int(row['p100']) <= 11 for row in rows if row['layer'] == ALL)
@@ -137,13 +131,15 @@ def test_a_run_writes_a_row_for_each_epoch_and_layer_and_a_plot(uninterrupted):
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
 def test_a_run_stopped_in_an_epoch_and_resumed_has_the_flips_of_the_uninterrupted_one(uninterrupted, tmp_path, number):
     train_until('epoch 2, update 4', number, *FLAGS, '--save-dir', tmp_path / 'run')
-    assert len({row['epoch'] for row in read(tmp_path / 'run')}) == 1
+    assert len({row['epoch'] for row in read_csv(tmp_path / 'run' / 'flips.csv')}) == 1
     train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert (tmp_path / 'run' / 'flips.csv').read_bytes() == (uninterrupted / 'flips.csv').read_bytes()
+    assert_equal_files(tmp_path / 'run', uninterrupted, 'flips.csv')
 
 
 def test_the_plot_shows_the_rows(uninterrupted):
-    rows = [{name: value if name == 'layer' else float(value) for name, value in row.items()} for row in read(uninterrupted)]
+    rows = [
+        {name: value if name == 'layer' else float(value) for name, value in row.items()} for row in read_csv(uninterrupted / 'flips.csv')
+    ]
     every, mean, flipped = plots.flips(rows, 'title').axes
     shown = {line.get_label(): list(line.get_ydata()) for line in every.lines}
     for label, column in (('99 %', 'p99'), ('median', 'p50'), ('mean', 'mean'), ('maximum', 'p100')):
@@ -154,12 +150,12 @@ def test_the_plot_shows_the_rows(uninterrupted):
 
 
 @pytest.mark.parametrize(
-    'means, most', [([0.0124, 0.0146, 0.0065, 0.0011], [6, 6, 5, 5]), ([40, 20, 5, 0.5], [400, 300, 80, 7]), ([0, 0, 0, 0], [0, 0, 0, 0])]
+    'means, maxima', [([0.0124, 0.0146, 0.0065, 0.0011], [6, 6, 5, 5]), ([40, 20, 5, 0.5], [400, 300, 80, 7]), ([0, 0, 0, 0], [0, 0, 0, 0])]
 )
-def test_the_mean_can_be_read_beside_the_maximum(means, most):
+def test_the_mean_can_be_read_beside_the_maximum(means, maxima):
     rows = [
         {**dict.fromkeys(STATISTICS, 0), 'epoch': epoch, 'layer': layer, 'mean': mean, 'p100': maximum}
-        for epoch, (mean, maximum) in enumerate(zip(means, most), start=1)
+        for epoch, (mean, maximum) in enumerate(zip(means, maxima), start=1)
         for layer in (ALL, '0')
     ]
     axes = plots.flips(rows, 'title').axes[0]
@@ -168,7 +164,7 @@ def test_the_mean_can_be_read_beside_the_maximum(means, most):
         places = axes.transData.transform([(1, number) for number in numbers])
         return axes.transAxes.inverted().transform(places)[:, 1]
 
-    for values in (means, most):
+    for values in (means, maxima):
         assert np.all((heights(values) >= 0) & (heights(values) <= 1))
     for mean, height in zip(means, heights(means)):
         assert height > 0.1 if mean else height == 0

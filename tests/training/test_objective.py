@@ -7,8 +7,10 @@ import struct
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import autograd, gluon, nd
+from mxnet import gluon, nd
+from support.gradients import gradients
 from support.losses import CLASSES, LABELS, objective_in_numpy
+from support.small_networks import initialized, sequence
 
 import model_zoo
 from bmx_melius.errors import UserError
@@ -27,8 +29,7 @@ def batch():
 
 def teacher_net():
     """A network that does not compute the same in training: its answers must be those of inference."""
-    net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.BatchNorm(in_channels=SHAPE[0]), gluon.nn.Dense(CLASSES, in_units=int(np.prod(SHAPE))), gluon.nn.Dropout(0.5))
+    net = sequence(gluon.nn.BatchNorm(in_channels=SHAPE[0]), gluon.nn.Dense(CLASSES, in_units=int(np.prod(SHAPE))), gluon.nn.Dropout(0.5))
     net.initialize(mx.init.Normal(1))
     return net
 
@@ -39,10 +40,7 @@ def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mi
     objective = Objective(CLASSES, smoothing, mixup if mixed else None, Teacher(net, temperature, hard_weight=0.3) if temperature else None)
     images, targets = objective.prepare(*batch, epoch=1, batch=2)
     logits = nd.random.normal(0, 3, shape=(IMAGES, CLASSES))
-    logits.attach_grad()
-    with autograd.record():
-        loss = objective.loss(images, logits, targets)
-    loss.backward()
+    loss, gradient = gradients(lambda logits: objective.loss(images, logits, targets), [logits])
 
     share = mixup.share(1, 2) if mixed else 1
     x, y = batch[0].asnumpy(), np.eye(CLASSES)[LABELS] * (1 - smoothing) + smoothing / CLASSES
@@ -50,8 +48,8 @@ def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mi
     np.testing.assert_allclose(images.asnumpy(), x, rtol=1e-5, atol=1e-6)
     answers = net(nd.array(x)).asnumpy().astype(np.float64) if temperature else None
     expected = objective_in_numpy(logits.asnumpy().astype(np.float64), y, answers, temperature, 0.3)
-    np.testing.assert_allclose(loss.asnumpy(), expected[0], rtol=1e-4)
-    np.testing.assert_allclose(logits.grad.asnumpy(), expected[1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-4)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-4, atol=1e-5)
     weights = net.collect_params('.*dense.*').values()
     assert all(np.all(weight.grad().asnumpy() == 0) for weight in weights), 'a teacher does not learn'
 
@@ -118,10 +116,7 @@ ARGUMENTS = {'block_numbers': [1], 'transitions': [], 'initial_layers': 'thumbna
 @pytest.fixture
 def trained(tmp_path):
     """A network of the zoo, its parameter file, and the prefix of its export."""
-    net = get_model('meliusnet_flex', classes=CLASSES, **ARGUMENTS)
-    net.initialize()
-    net.hybridize()
-    net(nd.zeros((1, 3, 8, 8)))
+    net = initialized(get_model('meliusnet_flex', classes=CLASSES, **ARGUMENTS), (1, 3, 8, 8))
     net.save_parameters(str(tmp_path / 'weights.params'))
     net.export(str(tmp_path / 'exported'))
     return net, str(tmp_path / 'weights.params'), str(tmp_path / 'exported')

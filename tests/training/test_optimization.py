@@ -5,7 +5,8 @@ import math
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import autograd, gluon
+from mxnet import gluon
+from support.gradients import descend
 
 from bmx_melius.errors import UserError
 from bmx_melius.training.optimization import decay_epochs, make_schedule
@@ -33,10 +34,7 @@ def rates_of_a_run(schedule, updates, optimizer='sgd'):
     trainer = gluon.Trainer([weight], optimizer, {'lr_scheduler': schedule, 'learning_rate': LR}, kvstore=None)
     values = [0.0]
     for _ in range(updates):
-        with autograd.record():
-            loss = weight.data().sum()
-        loss.backward()
-        trainer.step(1)
+        descend(trainer, 1, lambda: weight.data().sum())
         values.append(float(weight.data().asscalar()))
     return -np.diff(values)
 

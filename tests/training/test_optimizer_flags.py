@@ -1,21 +1,19 @@
 """Optimizers by name, their arguments, and separate optimizers for binary weights: what is refused, and runs that resume exactly."""
 
-import json
-import os
 import signal
 
 import mxnet as mx
 import numpy as np
 import pytest
 from support.checkpointed_runs import make, step, weights
-from support.training_runs import error_of, train
+from support.gradients import descend
+from support.training_runs import assert_equal_files, interrupted_in, refused, state_of, train
 
 import model_zoo
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
 from bmx_melius.optimizers import BinarySplit
-from bmx_melius.training import Training
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.optimizer_names import optimizer_names
 from bmx_melius.training.options.parsing import parse_options
@@ -48,38 +46,6 @@ def small_network(**arguments):
     return net
 
 
-@pytest.mark.parametrize(
-    'flags, words',
-    [
-        (['--optimizer', 'adamm'], "unknown optimizer 'adamm'; did you mean adam or"),
-        (['--optimizer', 'adamw'], 'did you mean adam'),  # MXNet 1.9.1 registers none
-        (['--optimizer', 'xyz'], 'known: adadelta, adagrad'),
-        (['--optimizer', 'lbsgd'], "'lbsgd' cannot be used here: its own warm-up"),
-        (['--optimizer', 'BinarySplit'], 'made by --binary-optimizer'),
-        (['--optimizer', 'rmsprop', '--optimizer-params', '{"gama1": 0.5}'], "rmsprop has no argument 'gama1'; did you mean gamma1"),
-        (['--optimizer', 'lamb', '--optimizer-params', '{"wd": 1}'], '--optimizer-params: wd of lamb is set by --wd'),
-        (['--optimizer', 'sgd', '--optimizer-params', '{"momentum": 1}'], '--optimizer-params: momentum of sgd is set by --momentum'),
-        (['--optimizer', 'adam', '--optimizer-params', '{"beta1": "x"}'], '--optimizer-params {"beta1": "x"}: adam refuses this'),
-        (['--optimizer-params', '{"beta1": 2}'], 'radam refuses this: RAdam: beta1 must be at least 0 and below 1'),
-        (['--optimizer-params', '{"param_dict": {}}'], "radam has no argument 'param_dict'"),
-        (['--optimizer-params', '[1]'], '--optimizer-params'),
-        (['--optimizer', 'signum', '--momentum', '0.5'], '--momentum 0.5: signum has no such argument'),
-        (['--binary-lr', '1'], '--binary-lr has no effect without --binary-optimizer'),
-        (['--binary-optimizer-params', '{}'], '--binary-optimizer-params has no effect without --binary-optimizer'),
-        (['--binary-optimizer', 'adam', '--binary-lr', '-1'], '--binary-lr must not be negative'),
-        (['--binary-optimizer', 'adam', '--binary-optimizer-params', '{"b": 1}'], "--binary-optimizer-params: adam has no argument 'b'"),
-        (['--lr-decay', '0.5,0.2,0.1', '--lr-mode', 'step'], '--lr-decay has 3 factors, 0.5,0.2,0.1: give one for all'),
-        (['--lr-decay', '0.5,-0.2'], '--lr-decay must not be negative'),
-        (['--lr-power', '0'], '--lr-power must be positive'),
-        (['--no-wd', 'maybe'], "expected on or off, not 'maybe'"),
-    ],
-)
-def test_wrong_optimizers_and_arguments_are_refused_in_one_line(flags, words):
-    with pytest.raises(UserError) as raised:
-        configured(*flags)
-    assert words in str(raised.value) and '\n' not in str(raised.value)
-
-
 def test_an_optimizer_of_mxnet_has_its_rate_and_arguments():
     config = configured('--optimizer', 'LAMB', '--optimizer-params', '{"beta1": 0.5}')
     assert (config.optimizer, config.lr, config.wd, config.warmup_epochs, config.momentum) == ('lamb', 0.004, 0, 0, None)
@@ -100,31 +66,8 @@ def test_an_optimizer_that_the_user_registers_is_known(monkeypatch):
         configured('--optimizer', 'halving', '--optimizer-params', '{"factor": 2}')
 
 
-@pytest.mark.parametrize('name', optimizer_names())
-def test_training_with_each_optimizer_continues_from_its_saved_state_bit_for_bit(tmp_path, name):
-    def seeded(net, trainer, number):
-        mx.random.seed(number)  # as the training loop does; sgld draws noise
-        step(net, trainer, number)
-
-    net, trainer = make(name)
-    for number in range(3):
-        seeded(net, trainer, number)
-    save_optimizer(trainer, str(tmp_path / 'states'))
-    net.save_parameters(str(tmp_path / 'params'))
-    other, other_trainer = make(name, seed=1)
-    other.load_parameters(str(tmp_path / 'params'))
-    load_optimizer(other_trainer, str(tmp_path / 'states'))
-    before = weights(net)
-    for number in range(3, 6):
-        seeded(net, trainer, number)
-        seeded(other, other_trainer, number)
-    np.testing.assert_equal(weights(other), weights(net))
-    assert any((array != old).any() for array, old in zip(weights(net), before))
-
-
 def test_a_file_without_what_nadam_needs_is_refused(tmp_path):
-    net, trainer = make('nadam')
-    step(net, trainer, 0)
+    _, trainer = make('nadam', updates=1)
     trainer.save_states(str(tmp_path / 'pickle'))
     load_optimizer(make('nadam')[1], str(tmp_path / 'pickle'))
     del trainer.optimizer.m_schedule
@@ -136,14 +79,6 @@ def test_a_file_without_what_nadam_needs_is_refused(tmp_path):
 # ---- an optimizer for binary weights ----
 
 SPLIT = ['--optimizer', 'sgd', '--momentum', '0.5', '--lr', '0.1', '--wd', '0.01', '--binary-optimizer', 'nadam', '--binary-lr', '0.02']
-
-
-def train_step(net, trainer, number):
-    x = mx.nd.array(np.random.RandomState(number).randn(6, 3))
-    with mx.autograd.record():
-        loss = (net(x) ** 2).sum()
-    loss.backward()
-    trainer.step(6)
 
 
 def test_each_kind_of_weights_is_updated_as_by_its_optimizer_alone():
@@ -160,13 +95,9 @@ def test_each_kind_of_weights_is_updated_as_by_its_optimizer_alone():
         optimizer = mx.optimizer.create(name, wd=0.01, lr_scheduler=schedule, **arguments)
         alone.append(mx.gluon.Trainer(parameters, optimizer, kvstore=None))
     for number in range(4):
-        train_step(found, trainer, number)
-        x = mx.nd.array(np.random.RandomState(number).randn(6, 3))
-        with mx.autograd.record():
-            loss = (expected(x) ** 2).sum()
-        loss.backward()
-        for one in alone:
-            one.step(6)
+        step(found, trainer, number)
+        step(expected, alone[0], number)
+        alone[1].step(6)
     np.testing.assert_equal(weights(found), weights(expected))
     assert trainer.optimizer.num_update == 4 and trainer.learning_rate == alone[0].learning_rate
 
@@ -181,10 +112,8 @@ def test_two_optimizers_continue_from_their_saved_state_bit_for_bit_on_several_d
 
     def train_on_both(net, trainer, numbers):
         for number in numbers:
-            with mx.autograd.record():
-                losses = [(net(mx.nd.full((2, 3), number + place, ctx=device)) ** 2).sum() for place, device in enumerate(devices)]
-            mx.autograd.backward(losses)
-            trainer.step(4)
+            images = [mx.nd.full((2, 3), number + place, ctx=device) for place, device in enumerate(devices)]
+            descend(trainer, 4, lambda images=images: [(net(x) ** 2).sum() for x in images])
 
     net, trainer = make_split()
     train_on_both(net, trainer, range(3))
@@ -205,7 +134,7 @@ def test_the_state_of_other_optimizers_is_refused(tmp_path):
     path = str(tmp_path / 'states')
     net = small_network()
     trainer = trainer_of(net, *SPLIT)
-    train_step(net, trainer, 0)
+    step(net, trainer, 0)
     save_optimizer(trainer, path)
     for flags in (SPLIT[:8], [*SPLIT[:-4], '--binary-optimizer', 'adam']):
         other = trainer_of(small_network(), *flags)
@@ -220,28 +149,16 @@ def test_a_network_without_binary_weights_has_one_optimizer():
         assert configured('--preset', 'quicknet', *flags).binary_optimizer is None
 
 
-def test_an_interrupted_run_with_two_optimizers_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_with_two_optimizers_ends_like_an_uninterrupted_one(tmp_path, capsys):
     flags = [*TINY, '--preset', 'quicknet', '--binary-lr', '0.05', '--optimizer-params', '{"clip_gradient": 1}']
     train(*flags, '--save-dir', tmp_path / 'whole')
-    done, original = 0, Training.update
-
-    def interrupted(*arguments):
-        nonlocal done
-        done += 1
-        if done == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, 'update', interrupted)
+    with interrupted_in(3):
         train(*flags, '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
-    options = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['options']
+    options = state_of(tmp_path / 'run')['options']
     assert (options['binary_optimizer'], options['binary_lr']) == ('adam', 0.05)
-    train('--resume', '--save-dir', tmp_path / 'run', '--binary-lr', '1', status=2)
-    assert 'was started with --binary-lr 0.05' in error_of(capsys)
+    assert 'was started with --binary-lr 0.05' in refused(capsys, '--resume', '--save-dir', tmp_path / 'run', '--binary-lr', '1')
     train('--resume', '--save-dir', tmp_path / 'run')
-    for name in ('epoch-0001.params', 'epoch-0001.states'):
-        assert (tmp_path / 'run' / name).read_bytes() == (tmp_path / 'whole' / name).read_bytes(), name
+    assert_equal_files(tmp_path / 'run', tmp_path / 'whole', 'epoch-0001.params', 'epoch-0001.states')
 
 
 def test_the_plan_names_both_optimizers(tmp_path, capsys):

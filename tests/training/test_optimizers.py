@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mxnet import gluon
+from support.gradients import descend
 from support.paths import DATA
 
 from bmx_melius.errors import UserError
@@ -169,26 +170,20 @@ def train(layer, trainer, steps, seed=0):
     random = np.random.RandomState(seed)
     for _ in range(steps):
         x = mx.nd.array(random.randn(8, 3), dtype=layer.weight.dtype)
-        with mx.autograd.record():
-            loss = (layer(x) - x - 1).square()
-        loss.backward()
-        trainer.step(8)
+        descend(trainer, 8, lambda x=x: (layer(x) - x - 1).square())
     return {'weight': layer.weight.data().asnumpy(), 'bias': layer.bias.data().asnumpy()}
 
 
 def test_multipliers_of_parameters_are_honoured():
-    layer = Affine()
-    layer.bias.lr_mult = 0
-    layer.weight.wd_mult = 0
-    with_decay = train(layer, gluon.Trainer(layer.collect_params(), 'radam', {'wd': 0.5}), 10)
+    def trained(wd, wd_mult=1):
+        layer = Affine()
+        layer.bias.lr_mult, layer.weight.wd_mult = 0, wd_mult
+        return train(layer, gluon.Trainer(layer.collect_params(), 'radam', {'wd': wd}), 10)
+
+    with_decay, without_decay = trained(0.5, wd_mult=0), trained(0)
     np.testing.assert_array_equal(with_decay['bias'], 0)
-    layer = Affine()
-    layer.bias.lr_mult = 0
-    without_decay = train(layer, gluon.Trainer(layer.collect_params(), 'radam', {'wd': 0}), 10)
     np.testing.assert_array_equal(with_decay['weight'], without_decay['weight'])
-    layer = Affine()
-    layer.bias.lr_mult = 0
-    assert not np.allclose(train(layer, gluon.Trainer(layer.collect_params(), 'radam', {'wd': 0.5}), 10)['weight'], without_decay['weight'])
+    assert not np.allclose(trained(0.5)['weight'], without_decay['weight'])
 
 
 @pytest.mark.parametrize('arguments', [{}, {'dtype': 'float16', 'multi_precision': True}], ids=['float32', 'float16'])
@@ -233,10 +228,8 @@ def test_copies_on_two_devices_stay_equal_to_one_on_a_single_device():
         layer.collect_params().reset_ctx(devices)
         trainer = gluon.Trainer(layer.collect_params(), 'radam')
         for batch in batches:
-            with mx.autograd.record():
-                losses = [(layer(x) - 1).square() for x in gluon.utils.split_and_load(mx.nd.array(batch), devices)]
-            mx.autograd.backward(losses)
-            trainer.step(8)
+            parts = gluon.utils.split_and_load(mx.nd.array(batch), devices)
+            descend(trainer, 8, lambda parts=parts: [(layer(x) - 1).square() for x in parts])
         return [copy.asnumpy() for copy in layer.weight.list_data()]
 
     (alone,) = run([mx.cpu()])
@@ -260,10 +253,8 @@ def test_a_sparse_gradient_is_one_clear_error_naming_the_parameter():
     layer = gluon.nn.Embedding(5, 2, sparse_grad=True)
     layer.initialize()
     trainer = gluon.Trainer(layer.collect_params(), 'radam', kvstore=None)
-    with mx.autograd.record():
-        layer(mx.nd.array([1, 2])).backward()
     with pytest.raises(UserError, match=rf'{layer.weight.name} has a default weight and a row_sparse gradient'):
-        trainer.step(1)
+        descend(trainer, 1, lambda: layer(mx.nd.array([1, 2])))
 
 
 @pytest.mark.parametrize(

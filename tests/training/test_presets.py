@@ -7,13 +7,14 @@ import pathlib
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import autograd, gluon
+from mxnet import gluon
+from support.gradients import descend
+from support.small_networks import sequence
 
 import model_zoo
 import train_imagenet
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
-from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_arguments, parse_options
@@ -274,11 +275,6 @@ PAPER = {
 
 
 def parsed(folder, *arguments):
-    """The values of all flags of a new run."""
-    return configured(folder, *arguments)
-
-
-def configured(folder, *arguments):
     """The configuration of a new run."""
     return parse_options(['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)], model_zoo)
 
@@ -337,13 +333,13 @@ def test_every_value_of_a_preset_is_overridden_by_its_flag_and_the_plan_names_th
         kind = type(getattr(plain, name))
         expected = float(text) if kind is list else text if getattr(plain, name) is None else kind(text)
     assert getattr(options, name) == expected
-    described = describe_preset(configured(tmp_path, '--preset', preset, flag, text))
+    described = describe_preset(parsed(tmp_path, '--preset', preset, flag, text))
     kept, _, overridden = described.partition('; overridden: ')
     ineffective = {'step': 'lr_power', 'poly': 'lr_decay', 'cosine': 'lr_'}[plain.lr_mode]
     if getattr(plain, name) != expected and (name == 'lr_mode' or not name.startswith(ineffective)):
         shown = str(expected) if isinstance(expected, dict) else text
         assert f'{flag} {shown} (not ' in overridden and flag + ' ' not in kept
-    described = describe_preset(configured(tmp_path, '--preset', preset))
+    described = describe_preset(parsed(tmp_path, '--preset', preset))
     assert described.startswith(f'{preset}: ') and 'overridden' not in described
 
 
@@ -402,7 +398,7 @@ def test_the_preset_for_photos_has_smaller_images_except_where_they_are_small_al
     assert parsed(tmp_path, *options, 'imagenet', '--input-size', '96').input_size == 96
     assert parsed(tmp_path, *options, 'cifar10').input_size == 32
     assert parsed(tmp_path, '--preset', 'meliusnet').input_size == 224
-    assert '--input-size 96 (not 128)' in describe_preset(configured(tmp_path, '--preset', 'photos', '--input-size', '96'))
+    assert '--input-size 96 (not 128)' in describe_preset(parsed(tmp_path, '--preset', 'photos', '--input-size', '96'))
 
 
 def test_a_longer_run_stretches_its_preset(tmp_path):
@@ -446,10 +442,9 @@ def formula(options, update):
 
 def trainer_for(folder, *arguments):
     """The trainer of a run over ImageNet, as train_imagenet.py makes it, of a binary and a real weight."""
-    net = gluon.nn.HybridSequential()
-    net.add(QDense(1, in_units=1), gluon.nn.Dense(1, use_bias=False, in_units=1))
+    net = sequence(QDense(1, in_units=1), gluon.nn.Dense(1, use_bias=False, in_units=1))
     net.initialize()
-    return make_trainer(net, UPDATES, 64, Workers('device'), **configured(folder, *arguments).pick(make_trainer)), net
+    return make_trainer(net, UPDATES, 64, Workers('device'), **parsed(folder, *arguments).pick(make_trainer)), net
 
 
 def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):
@@ -495,18 +490,15 @@ def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp
 
 def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(tmp_path):
     def step(trainer, net):
-        with autograd.record():
-            loss = net(mx.nd.ones((1, 1)))
-        loss.backward()
-        trainer.step(1)
+        descend(trainer, 1, lambda: net(mx.nd.ones((1, 1))))
         return trainer.learning_rate
 
     flags_of_run = ['--preset', 'full-precision']
     whole, parts = [], []
     run = trainer_for(tmp_path, *flags_of_run)
-    for update in range(8):
+    for number in range(8):
         whole.append(step(*run))
-        if update == 4:
+        if number == 4:
             run[0].save_states(str(tmp_path / 'states'))
     run = trainer_for(tmp_path, *flags_of_run)
     run[0]._init_kvstore()
@@ -514,31 +506,6 @@ def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(
     parts = [step(*run) for _ in range(3)]
     assert parts == whole[5:]
     np.testing.assert_allclose(whole, [formula(PAPER['full-precision'], update) for update in range(8)], rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    'arguments,words',
-    [
-        (['--mixup-alpha', '1'], '--mixup-alpha has no effect without --mixup'),
-        (['--mixup-off-epoch', '0'], '--mixup-off-epoch has no effect without --mixup'),
-        (['--mixup', '--mixup-alpha', '0'], '--mixup-alpha must be positive'),
-        (['--mixup', '--mixup-off-epoch', '120'], '--mixup-off-epoch 120'),
-        (['--mixup', '--batch-size', '1'], '--batch-size'),
-        (['--temperature', '3'], '--temperature has no effect without --teacher'),
-        (['--hard-weight', '0'], '--hard-weight has no effect without --teacher'),
-        (['--attention-weight', '1'], '--attention-weight has no effect without --teacher'),
-        (['--teacher', 'resnet18_v1', '--attention-weight', '-1'], '--attention-weight must not be negative'),
-        (['--teacher', 'resnet18_v1', '--attention-weight', '1', '--dtype', 'float16'], '--attention-weight requires --dtype float32'),
-        (['--teacher-params', 'x'], '--teacher-params has no effect without --teacher'),
-        (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
-        (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),
-        (['--teacher', 'resnet18_v1', '--teacher-params', 'nothing.params'], 'no file nothing.params'),
-        (['--bits', '32', '--weight-bits', '1'], '--weight-bits 1 with --bits 32'),
-    ],
-)
-def test_flags_that_mean_nothing_together_are_refused(arguments, words, tmp_path):
-    with pytest.raises(UserError, match=words):
-        parsed(tmp_path, *arguments)
 
 
 # ---- training by each preset ----

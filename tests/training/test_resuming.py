@@ -1,26 +1,27 @@
 """Runs that are killed, interrupted, or find damaged files: resumed, they end like uninterrupted ones, bit for bit."""
 
-import json
 import os
 import shutil
 import signal
 import time
 
-import mxnet as mx
 import numpy as np
 import pytest
 from support.forked_program import ForkedProgram
-from support.images import overwrite, pack_list
+from support.images import damage_file, damage_record, overwrite, pack_list
 from support.training_runs import (
     assert_same_end,
-    damage,
     error_of,
     evaluated,
     history_of,
+    printed_by,
+    refused,
     start_command,
+    state_of,
     train,
     train_apart,
     train_until,
+    weights_of,
 )
 
 from bmx_melius.files.npz import read_npz
@@ -29,10 +30,15 @@ from bmx_melius.training.saving.stored_checkpoints import read_state, write_stat
 pytest_plugins = ['support.training_runs']  # its fixtures
 
 
-@pytest.mark.parametrize('kind', ['records', 'folders', 'digits'])
-def test_a_run_killed_in_its_second_epoch_and_resumed_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, kind):
-    start = start_command if kind == 'digits' else ForkedProgram
-    status, output = train_until('epoch 2, update 1', signal.SIGKILL, *data_flags[kind], '--save-dir', tmp_path / 'run', start=start)
+@pytest.mark.parametrize(
+    'kind, update, start',
+    [
+        *((kind, 'epoch 2, update 1', start_command if kind == 'digits' else ForkedProgram) for kind in ('records', 'folders', 'digits')),
+        ('records', 'epoch 1, update 1', ForkedProgram),  # before the first checkpoint of an epoch
+    ],
+)
+def test_a_run_killed_in_an_epoch_and_resumed_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, kind, update, start):
+    status, output = train_until(update, signal.SIGKILL, *data_flags[kind], '--save-dir', tmp_path / 'run', start=start)
     assert status == -signal.SIGKILL and 'epoch 2:' not in output
     train_apart('--resume', '--save-dir', tmp_path / 'run', start=start)
     assert_same_end(tmp_path / 'run', finished[kind])
@@ -73,33 +79,31 @@ def test_a_run_killed_at_random_moments_and_while_it_writes_checkpoints_ends_lik
 def test_an_interrupted_run_keeps_its_updates_and_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, kind, number, start):
     status, output = train_until('epoch 2, update 1', number, *data_flags[kind], '--save-dir', tmp_path / 'run', start=start)
     assert status == 128 + number and '--resume' in output
-    position = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['progress']
+    position = state_of(tmp_path / 'run')['progress']
     assert position['epoch'] == 1 and position['batch'] >= 1
     train_apart('--resume', '--save-dir', tmp_path / 'run')
     assert_same_end(tmp_path / 'run', finished[kind])
 
 
-def test_a_run_killed_before_its_first_checkpoint_of_an_epoch_can_be_resumed(data_flags, finished, tmp_path):
-    train_until('epoch 1, update 1', signal.SIGKILL, *data_flags['records'], '--save-dir', tmp_path / 'run')
-    train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert_same_end(tmp_path / 'run', finished['records'])
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of the folder of a finished run, in another place."""
+    return shutil.copytree(finished['records'], tmp_path / 'run')
 
 
-def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, tmp_path, capsys):
-    shutil.copytree(finished['records'], tmp_path / 'run')
-    for file in [*(tmp_path / 'run').glob('meliusnet_flex*'), tmp_path / 'run' / 'experiment.log']:
+def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, run, capsys):
+    for file in [*run.glob('meliusnet_flex*'), run / 'experiment.log']:
         file.unlink()
-    train('--resume', '--save-dir', tmp_path / 'run')
-    assert 'update 1 of' not in capsys.readouterr().out
-    assert 'exported to' in (tmp_path / 'run' / 'experiment.log').read_text(), 'the folder was moved, and the log is there'
-    assert_same_end(tmp_path / 'run', finished['records'])
+    assert 'update 1 of' not in printed_by(capsys, '--resume', '--save-dir', run)
+    assert 'exported to' in (run / 'experiment.log').read_text(), 'the folder was moved, and the log is there'
+    assert_same_end(run, finished['records'])
 
 
-def test_a_finished_run_is_extended_on_a_schedule_that_is_computed_anew_and_resumes_bit_for_bit(finished, tmp_path, capsys):
+def test_a_finished_run_is_extended_on_a_schedule_that_is_recomputed_and_resumes_bit_for_bit(finished, tmp_path, capsys):
     for name in ('whole', 'killed'):
         shutil.copytree(finished['records'], tmp_path / name)
     output = train_apart('--resume', '--num-epochs', '5', '--save-dir', tmp_path / 'whole')
-    assert 'extended from 3 to 5 epochs: the cosine schedule is computed anew over 5 epochs' in output and 'epoch 3, update' not in output
+    assert 'extended from 3 to 5 epochs: the cosine schedule is recomputed over 5 epochs' in output and 'epoch 3, update' not in output
     rates = [row['learning_rate'] for row in history_of(tmp_path / 'whole')]
     expected = [0.001 * (1 + np.cos(np.pi * update / (7 * epochs))) for update, epochs in ((6, 3), (13, 3), (20, 3), (27, 5), (34, 5))]
     assert rates == pytest.approx(expected)
@@ -107,8 +111,7 @@ def test_a_finished_run_is_extended_on_a_schedule_that_is_computed_anew_and_resu
     output = train_apart('--resume', '--save-dir', tmp_path / 'killed')  # it still knows the number of epochs
     assert 'extended' not in output and 'epoch 5, update 7 of 7' in output
     assert_same_end(tmp_path / 'killed', tmp_path / 'whole')
-    train('--resume', '--num-epochs', '4', '--save-dir', tmp_path / 'whole', status=2)
-    assert '--num-epochs 4: the run in' in error_of(capsys)
+    assert '--num-epochs 4: the run in' in refused(capsys, '--resume', '--num-epochs', '4', '--save-dir', tmp_path / 'whole')
 
 
 def test_a_run_stops_early_after_epochs_that_are_not_better_and_continues_only_when_told(data_flags, tmp_path, capsys):
@@ -118,8 +121,7 @@ def test_a_run_stops_early_after_epochs_that_are_not_better_and_continues_only_w
     ends = [n for n in range(3, len(top1) + 1) if max(top1[: n - 2]) >= max(top1[n - 2 : n])]
     assert len(top1) == ends[0] < 9 and 'stopped early' in printed and 'exported to' in printed
     assert f'the best network is that of epoch {1 + np.argmax(top1)}' in printed
-    train('--resume', *run)
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, '--resume', *run)
     assert 'stopped early' in printed and 'update 1 of' not in printed
     train('--resume', '--early-stop', '0', *run)
     assert len(history_of(tmp_path / 'run')) == 9
@@ -132,37 +134,56 @@ def test_a_run_interrupted_after_an_epoch_resumes_bit_for_bit(data_flags, finish
     assert_same_end(tmp_path, finished['digits'])
 
 
-def test_a_run_with_averaged_weights_and_class_weights_resumes_bit_for_bit(data_flags, images, tmp_path, capsys):
-    (tmp_path / 'weights.json').write_text('{"class1": 3, "class2": 0.5}')
-    flags = [*data_flags['folders'], '--ema', '0.8', '--class-weights', tmp_path / 'weights.json', '--save-frequency', '1', '--track-flips']
-    train_apart(*flags, '--save-dir', tmp_path / 'whole')
-    train_until('epoch 2, update 3', signal.SIGINT, *flags, '--save-dir', tmp_path / 'run')
-    (tmp_path / 'weights.json').unlink()
-    plan = train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert 'average of the weights is evaluated and exported (ema 0.8)' in plan and 'weights.json: 0.5 to 3' in plan
-    assert_same_end(tmp_path / 'run', tmp_path / 'whole')
-    arrays = [read_npz(str(tmp_path / name / 'epoch-0003.npz')) for name in ('run', 'whole')]
-    assert arrays[0].keys() == arrays[1].keys() and all(np.array_equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
-    averages = mx.nd.load(str(tmp_path / 'whole' / 'epoch-0003.params'))
-    assert any(not np.array_equal(averages[name].asnumpy(), arrays[0][f'trained.{name}']) for name in averages)
-    for epoch, row in enumerate(history_of(tmp_path / 'whole'), start=1):  # the history is that of the averages
-        found = evaluated('meliusnet_flex', images, tmp_path / 'whole', epoch, capsys)
-        assert found['top1'] == pytest.approx(row['top1'])
+AVERAGED = ['--ema', '0.8', '--class-weights', 'WEIGHTS', '--save-frequency', '1', '--track-flips']
+CHANGED_IMAGES = ['--randaugment', '2,9', '--random-erasing', '0.5', '--cutmix']
+IN_PLAN = ('2 operations of RandAugment of magnitude 9, random erasing with probability 0.5', '(cutmix)')
+
+
+@pytest.mark.parametrize(
+    'kind, flags, words',
+    [
+        ('folders', AVERAGED, ('average of the weights is evaluated and exported (ema 0.8)', 'weights.json: 0.5 to 3')),
+        (
+            'records',
+            ['--preset', 'meliusnet59', '--mixup', '--mixup-off-epoch', '1', '--label-smoothing'],
+            ('preset     meliusnet59', 'mixup-alpha 0.2'),
+        ),
+        ('records', CHANGED_IMAGES, IN_PLAN),
+        ('folders', CHANGED_IMAGES, IN_PLAN),
+    ],
+)
+def test_runs_with_further_flags_resume_bit_for_bit_without_naming_them_again(data_flags, images, tmp_path, capsys, kind, flags, words):
+    weights, run, whole = tmp_path / 'weights.json', tmp_path / 'run', tmp_path / 'whole'
+    weights.write_text('{"class1": 3, "class2": 0.5}')
+    flags = [*data_flags[kind], *(weights if flag == 'WEIGHTS' else flag for flag in flags)]
+    train_apart(*flags, '--save-dir', whole)
+    assert train_until('epoch 2, update 3', signal.SIGINT, *flags, '--save-dir', run)[0] == 128 + signal.SIGINT
+    weights.unlink()
+    plan = train_apart('--resume', '--save-dir', run)
+    assert all(word in plan for word in words)
+    assert_same_end(run, whole)
+    if '--mixup' in flags:
+        rates = [row['learning_rate'] for row in history_of(whole)]
+        assert rates == pytest.approx([0.0015 * (1 + np.cos(np.pi * update / 21)) for update in (6, 13, 20)])
+    if '--ema' in flags:
+        arrays = [read_npz(str(path / 'epoch-0003.npz')) for path in (run, whole)]
+        assert arrays[0].keys() == arrays[1].keys() and all(np.array_equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
+        averages = weights_of(whole, 3)
+        assert any(not np.array_equal(averages[name], arrays[0][f'trained.{name}']) for name in averages)
+        for epoch, row in enumerate(history_of(whole), start=1):  # the history is that of the averages
+            assert evaluated('meliusnet_flex', images, whole, epoch, capsys)['top1'] == pytest.approx(row['top1'])
 
 
 @pytest.mark.parametrize('suffix', ['params', 'states'])
-def test_a_run_whose_last_checkpoint_is_damaged_continues_from_the_previous_one_and_ends_the_same(finished, tmp_path, suffix):
-    shutil.copytree(finished['records'], tmp_path / 'run')
-    damaged = tmp_path / 'run' / f'epoch-0003.{suffix}'
+def test_a_run_whose_last_checkpoint_is_damaged_continues_from_the_previous_one_and_ends_the_same(finished, run, suffix):
+    damaged = run / f'epoch-0003.{suffix}'
     overwrite(damaged, damaged.stat().st_size // 2, b'damage')
-    output = train_apart('--resume', '--save-dir', tmp_path / 'run')
+    output = train_apart('--resume', '--save-dir', run)
     assert f'{damaged} is damaged' in output and 'continuing at epoch 3, update 1' in output
-    assert_same_end(tmp_path / 'run', finished['records'])
+    assert_same_end(run, finished['records'])
 
 
-def test_damaged_weights_of_the_best_epoch_are_not_exported(finished, tmp_path, capsys):
-    run = tmp_path / 'run'
-    shutil.copytree(finished['records'], run)
+def test_damaged_weights_of_the_best_epoch_are_not_exported(run, capsys):
     state, before = (read_state(str(run / name)) for name in ('checkpoint.json', 'checkpoint-previous.json'))
     best = before['weights']
     state['progress']['history'][1]['top1'] = 1.0
@@ -174,44 +195,17 @@ def test_damaged_weights_of_the_best_epoch_are_not_exported(finished, tmp_path, 
     train('--resume', '--save-dir', run, status=2)
     assert f'{run / best} is damaged' in error_of(capsys) and not exported.exists()
     (run / best).write_bytes(content)
-    train('--resume', '--save-dir', run)
-    assert 'the best network is that of epoch 2' in capsys.readouterr().out and exported.exists()
+    assert 'the best network is that of epoch 2' in printed_by(capsys, '--resume', '--save-dir', run) and exported.exists()
 
 
-def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint(finished, tmp_path, capsys):
-    shutil.copytree(finished['records'], tmp_path / 'run')
-    state = read_state(str(tmp_path / 'run' / 'checkpoint.json'))
+def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint(finished, run, capsys):
+    state = read_state(str(run / 'checkpoint.json'))
     state['options']['model'] = 'meliusnetflex'
-    write_state(str(tmp_path / 'run' / 'checkpoint.json'), state)
-    train('--resume', '--save-dir', tmp_path / 'run')
-    train('--resume', '--save-dir', tmp_path / 'run', '--model', 'MeliusNet_Flex')
-    assert_same_end(tmp_path / 'run', finished['records'])
-    capsys.readouterr()
-    train('--resume', '--save-dir', tmp_path / 'run', '--model', 'meliusnet22', status=2)
-    assert 'was started with --model meliusnet_flex;' in error_of(capsys)
-
-
-def test_mixtures_of_smoothed_labels_under_a_preset_resume_bit_for_bit_without_naming_them_again(data_flags, tmp_path):
-    flags = [*data_flags['records'], '--preset', 'meliusnet59', '--mixup', '--mixup-off-epoch', '1', '--label-smoothing']
-    train_apart(*flags, '--save-dir', tmp_path / 'whole')
-    status, _ = train_until('epoch 2, update 1', signal.SIGINT, *flags, '--save-dir', tmp_path / 'run')
-    assert status == 128 + signal.SIGINT
-    plan = train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert 'preset     meliusnet59' in plan and 'mixup-alpha 0.2' in plan
-    assert_same_end(tmp_path / 'run', tmp_path / 'whole')
-    rates = [row['learning_rate'] for row in history_of(tmp_path / 'whole')]
-    assert rates == pytest.approx([0.0015 * (1 + np.cos(np.pi * update / 21)) for update in (6, 13, 20)])
-
-
-@pytest.mark.parametrize('kind', ['records', 'folders'])
-def test_randaugment_random_erasing_and_cutmix_resume_bit_for_bit(data_flags, tmp_path, kind):
-    flags = [*data_flags[kind], '--randaugment', '2,9', '--random-erasing', '0.5', '--cutmix']
-    train_apart(*flags, '--save-dir', tmp_path / 'whole')
-    status, _ = train_until('epoch 2, update 1', signal.SIGINT, *flags, '--save-dir', tmp_path / 'run')
-    assert status == 128 + signal.SIGINT
-    plan = train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert '2 operations of RandAugment of magnitude 9, random erasing with probability 0.5' in plan and '(cutmix)' in plan
-    assert_same_end(tmp_path / 'run', tmp_path / 'whole')
+    write_state(str(run / 'checkpoint.json'), state)
+    train('--resume', '--save-dir', run)
+    train('--resume', '--save-dir', run, '--model', 'MeliusNet_Flex')
+    assert_same_end(run, finished['records'])
+    assert 'was started with --model meliusnet_flex;' in refused(capsys, '--resume', '--save-dir', run, '--model', 'meliusnet22')
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
@@ -219,12 +213,11 @@ def test_an_undecodable_image_is_named_and_the_run_continues_once_it_is_repaired
     shutil.copytree(images, tmp_path / 'images')
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
     if kind == 'records':
-        file, name = str(tmp_path / 'images' / 'rec' / 'train.rec'), 'train.rec: no image can be decoded from record 17;'
-        offset, content = damage(file, 17)
+        file, name = tmp_path / 'images' / 'rec' / 'train.rec', 'train.rec: no image can be decoded from record 17;'
+        offset, content = damage_record(file.with_suffix(''), 17)
     else:
-        file, offset, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 8, 'class2/7.jpg'
-        content = file.read_bytes()[8:-2]
-        overwrite(file, 8, b'\0' * len(content))
+        file, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 'class2/7.jpg'
+        offset, content = damage_file(file)
     message = train_apart(*flags, '--save-dir', tmp_path / 'run', status=2).strip().splitlines()[-1]
     assert message.startswith('error: ') and name in message and '--resume' in message
     assert name in (tmp_path / 'run' / 'experiment.log').read_text()
@@ -235,11 +228,9 @@ def test_an_undecodable_image_is_named_and_the_run_continues_once_it_is_repaired
 
 def test_a_run_continues_with_a_record_file_packed_without_the_broken_image(data_flags, images, tmp_path, capsys):
     shutil.copytree(images / 'rec', tmp_path / 'rec')
-    damage(str(tmp_path / 'rec' / 'train.rec'), 17)
+    damage_record(tmp_path / 'rec' / 'train', 17)
     flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
-    train(*flags, '--save-dir', tmp_path / 'run', status=2)
-    assert 'record 17;' in error_of(capsys)
+    assert 'record 17;' in refused(capsys, *flags, '--save-dir', tmp_path / 'run')
     listed = (images / 'rec' / 'train.lst').read_text().splitlines(keepends=True)
     pack_list(images, tmp_path / 'rec' / 'train', [line for line in listed if not line.startswith('17\t')])
-    train('--resume', '--save-dir', tmp_path / 'run')
-    assert '29 training' in capsys.readouterr().out
+    assert '29 training' in printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run')

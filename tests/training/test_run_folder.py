@@ -1,6 +1,5 @@
 """What a run tells of itself: how fast it is, and the files in its folder."""
 
-import csv
 import datetime
 import errno
 import json
@@ -21,7 +20,8 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
-from support.training_runs import OPTIONS, TINY, train, train_apart, train_until
+from support.checkpointed_runs import Killed, kill_at
+from support.training_runs import OPTIONS, TINY, history_of, read_csv, train, train_apart, train_until, weights_of
 
 import bmx_melius
 import train_imagenet
@@ -33,6 +33,7 @@ from bmx_melius.training.recording import environment, plots, scalars
 from bmx_melius.training.recording.run_folder import RunFolder
 from model_zoo import get_model
 
+PLOTS = ['accuracy.png', 'loss.png', 'lr.png']
 FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128']  # 8 updates an epoch
 
 
@@ -78,11 +79,6 @@ def test_the_share_of_waiting_is_the_one_a_slow_source_makes(wait, work, monkeyp
 # ---- the folder of a run ----
 
 
-def read_csv(path):
-    with open(path, newline='') as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.fixture(scope='module')
 def finished(make_once):
     """The folder of a run that was stopped in its second epoch and resumed."""
@@ -98,13 +94,12 @@ def finished(make_once):
 
 
 def test_a_resumed_run_continues_the_same_tables_curves_and_log(finished):
-    history = json.loads((finished / 'checkpoint.json').read_text())['progress']['history']
     rows = read_csv(finished / 'metrics.csv')
     assert [row['epoch'] for row in rows] == ['1', '2', '3']
-    assert [{name: float(value) for name, value in row.items()} for row in rows] == history
+    assert [{name: float(value) for name, value in row.items()} for row in rows] == history_of(finished)
     log = (finished / 'experiment.log').read_text()
     assert 'stopped in epoch 2' in log and 'continuing at epoch 2' in log and 'epoch 3:' in log
-    for plot in ('accuracy.png', 'loss.png', 'lr.png'):
+    for plot in PLOTS:
         assert (finished / plot).read_bytes().startswith(b'\x89PNG')
 
 
@@ -190,15 +185,9 @@ def test_the_plot_of_learning_rates_shows_the_schedule_and_the_progress(done):
         assert used[1].get_xdata() == done / 300 and used[1].get_ydata() == schedule(done)
 
 
-class Counts(dict):
-    """Of a network whose title is easy to tell."""
-
-    def __init__(self):
-        super().__init__(size_bytes=3.88 * 2**20, ops=208.1e6)
-
-
-def make_experiment(folder, **arguments):
-    return RunFolder(folder, 'meliusnet22', Counts(), plots.Schedule(make_schedule('cosine', 0.1, 3, 10), 10, 3), **arguments)
+def make_experiment(folder, epochs=3, **arguments):
+    counts = {'size_bytes': 3.88 * 2**20, 'ops': 208.1e6}
+    return RunFolder(folder, 'meliusnet22', counts, plots.Schedule(make_schedule('cosine', 0.1, epochs, 10), 10, epochs), **arguments)
 
 
 def make_graph():
@@ -214,37 +203,19 @@ def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatc
 
 def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypatch):
     """Whatever the moment: tables and plots of the last epoch or of this one, and nothing else once the run continues."""
-
-    class Killed(BaseException):
-        pass
-
-    history, moment = list(HISTORY[:2]), 0
+    history = list(HISTORY[:2])
     experiment = make_experiment(tmp_path)
     experiment.start({}, make_graph(), Progress(epoch=2, history=history))
     names = sorted(os.listdir(tmp_path))
-    assert set(names) - {'network.pdf'} == {
-        'accuracy.png',
-        'config.json',
-        'loss.png',
-        'lr.png',
-        'metrics.csv',
-    }  # drawn where there is `dot`
+    assert set(names) - {'network.pdf'} == {*PLOTS, 'config.json', 'metrics.csv'}  # drawn where there is `dot`
     for moment in range(3):
         with monkeypatch.context() as patch:
-            calls = iter(range(100))
-            replace = os.replace
-
-            def kill(*arguments, moment=moment, calls=calls, replace=replace):
-                if next(calls) == moment:
-                    raise Killed
-                replace(*arguments)
-
-            patch.setattr(os, 'replace', kill)
+            patch.setattr(os, 'replace', kill_at(2 * moment, os.replace))
             with pytest.raises(Killed):
                 experiment.show_epoch(Progress(epoch=3, history=HISTORY))
         assert sorted(os.listdir(tmp_path)) == names
         assert len(read_csv(tmp_path / 'metrics.csv')) == (3 if moment > 0 else 2)
-        for plot in ('accuracy.png', 'loss.png', 'lr.png'):
+        for plot in PLOTS:
             assert image.imread(tmp_path / plot).ndim == 3
     make_experiment(tmp_path).start({}, make_graph(), Progress(epoch=2, history=history))
     assert len(read_csv(tmp_path / 'metrics.csv')) == 2
@@ -261,8 +232,7 @@ def test_plots_take_a_small_share_of_the_time_and_the_last_epoch_is_always_shown
     monkeypatch.setattr(time, 'monotonic', lambda: clock[0])
     monkeypatch.setattr(plots, 'learning_rate', lambda *_, **__: SlowFigure())
     monkeypatch.setattr(plots, 'accuracy', lambda history, title: drawn.append((clock[0], len(history))) or SlowFigure())
-    schedule = plots.Schedule(make_schedule('cosine', 0.1, 100, 10), 10, 100)
-    experiment = RunFolder(tmp_path, 'meliusnet22', Counts(), schedule)
+    experiment = make_experiment(tmp_path, epochs=100)
     history = [{**HISTORY[0], 'epoch': epoch + 1} for epoch in range(100)]
     for epoch in range(1, 101):
         clock[0] += 3
@@ -280,7 +250,7 @@ def test_a_file_that_cannot_be_written_is_reported_once_and_the_run_continues(tm
 
     if name == 'savefig':
         monkeypatch.setattr(Figure, 'savefig', full)
-        files = ['accuracy.png', 'loss.png', 'lr.png']
+        files = PLOTS
     elif name == 'network':
         monkeypatch.setattr(shutil, 'which', lambda program: '/usr/bin/dot')
         monkeypatch.setattr(drawing, 'save', full)
@@ -347,7 +317,7 @@ def test_tensorboard_shows_the_history_of_a_run_that_was_killed_and_resumed(tmp_
     train_until('epoch 2, update 4', signal.SIGKILL, *FLAGS, '--tensorboard', '--save-dir', tmp_path)
     train_apart('--resume', '--save-dir', tmp_path)
     shown = read_scalars(tmp_path / 'tensorboard')
-    history = json.loads((tmp_path / 'checkpoint.json').read_text())['progress']['history']
+    history = history_of(tmp_path)
     for name in ('loss', 'train_top1', 'top1', 'top5', 'learning_rate'):
         assert shown[f'epoch/{name}'] == [(8 * row['epoch'], pytest.approx(row[name])) for row in history]
     assert [update for update, _ in shown['update/loss']] == list(range(1, 25))
@@ -365,7 +335,7 @@ def test_a_summary_has_the_histograms_of_weights_and_gradients_of_each_epoch_als
     assert [update for update, _ in shown['epoch/loss']] == [8, 16, 24] and not (tmp_path / 'run' / 'tensorboard').exists()
     name = next(name for name in shown if name.endswith('dense0_weight'))
     for epoch, (update, value) in enumerate(shown[name], start=1):
-        weights = mx.nd.load(str(tmp_path / 'run' / f'epoch-{epoch:04d}.params'))['output.weight'].asnumpy().astype(np.float64)
+        weights = weights_of(tmp_path / 'run', epoch)['output.weight'].astype(np.float64)
         assert update == 8 * epoch and (value.histo.num, value.histo.min, value.histo.max) == (weights.size, weights.min(), weights.max())
         assert value.histo.sum_squares == pytest.approx((weights**2).sum())
     gradients = shown[f'{name}/gradient']
@@ -387,14 +357,8 @@ def test_tensorboard_without_its_package_is_refused_before_any_work(flags, tmp_p
 def test_memory_does_not_grow_over_two_thousand_updates():
     """20 MB were measured, in the first epochs; 60 MB are 33 KB an update, less than the activations of one batch."""
     script = Path(train_imagenet.__file__).parent / 'benchmarks' / 'training_growth.py'
-    result = json.loads(
-        subprocess.run(
-            [sys.executable, script, '--json'],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            env={**os.environ, 'PYTHONPATH': str(script.parents[1])},
-        ).stdout
-    )
+    environment = {**os.environ, 'PYTHONPATH': str(script.parents[1])}
+    done = subprocess.run([sys.executable, script, '--json'], stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    result = json.loads(done.stdout)
     assert result['updates'] >= 2000
     assert result['megabytes_at_the_end'] - result['megabytes_after_warm_up'] < 60

@@ -1,17 +1,24 @@
 """Training in stages: weights are handed on exactly, and interrupted trainings end like uninterrupted ones."""
 
 import json
-import os
 import shutil
 import signal
 
-import mxnet as mx
 import numpy as np
 import pytest
-from support.training_runs import error_of, train
+from support.training_runs import (
+    assert_equal_files,
+    contents_of,
+    description_of,
+    interrupted_in,
+    printed_by,
+    refused,
+    state_of,
+    train,
+    weights_of,
+)
 
 import model_zoo
-from bmx_melius.training import Training
 from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.options.presets import STAGES
 from bmx_melius.training.series import read_series
@@ -27,81 +34,57 @@ LAST = FOLDERS[-1]
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
+def whole(make_once):
     """The folder of an uninterrupted training."""
-    folder = tmp_path_factory.mktemp('stages') / 'run'
-    train(*TINY, '--save-dir', folder)
-    return folder
+    return make_once('stages', lambda folder: train(*TINY, '--save-dir', folder / 'run')) / 'run'
 
 
-def weights(folder, epoch):
-    return {name: array.asnumpy() for name, array in mx.nd.load(str(folder / f'epoch-{epoch:04d}.params')).items()}
-
-
-def assert_equal_weights(found, expected):
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-
-
-def assert_same_end(folder, other):
-    for name in ('epoch-0001.params', 'epoch-0001.states', 'meliusnet_flex-0000.params'):
-        assert (folder / LAST / name).read_bytes() == (other / LAST / name).read_bytes(), name
+@pytest.fixture
+def copy(whole, tmp_path):
+    """A copy of it, which a test may change."""
+    return shutil.copytree(whole, tmp_path / 'run')
 
 
 def test_three_networks_are_trained_and_each_starts_with_the_weights_of_the_one_before(whole):
-    described = [json.loads((whole / folder / 'meliusnet_flex-summary.json').read_text()) for folder in FOLDERS]
+    described = [description_of(whole / folder) for folder in FOLDERS]
     assert [(item['model'].get('bits', 1), item['model'].get('weight_bits')) for item in described] == [(32, None), (1, 32), (1, None)]
     assert [item['counts']['bops'] > 0 for item in described] == [False, False, True]
     for before, after in zip(FOLDERS, FOLDERS[1:]):
-        best = weights(whole / before, 1)
-        assert_equal_weights(weights(whole / after, 0), best)
-        moved = {name for name, array in weights(whole / after, 1).items() if np.any(array != best[name])}
+        best = weights_of(whole / before, 1)
+        np.testing.assert_equal(weights_of(whole / after, 0), best)
+        moved = {name for name, array in weights_of(whole / after, 1).items() if np.any(array != best[name])}
         assert any('running_mean' in name for name in moved) and sum(name.endswith('weight') for name in moved) > 4
-        options = json.loads((whole / after / 'checkpoint.json').read_text())['options']
+        options = state_of(whole / after)['options']
         assert options['teacher'] == str(whole / before / 'meliusnet_flex') and options['attention_weight'] == 1
         log = (whole / after / 'experiment.log').read_text()
         assert f'answers of {whole / before / "meliusnet_flex"} (temperature 1, hard-weight 0.5) and its attention maps of 8x8, 4x4' in log
-    rates = [json.loads((whole / folder / 'checkpoint.json').read_text())['options']['lr'] for folder in FOLDERS]
+    rates = [state_of(whole / folder)['options']['lr'] for folder in FOLDERS]
     assert rates == pytest.approx([0.002, 0.002, 0.0004]), 'digits have four times the rate of ImageNet, for a quarter of its batch'
 
 
 @pytest.mark.parametrize('update', [2, UPDATES + 3, 2 * UPDATES + 1])
-def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, monkeypatch, capsys, update):
+def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, capsys, update):
     stage = (update - 1) // UPDATES
     for folder in FOLDERS[:stage]:  # the stages before are trained alike
         shutil.copytree(whole / folder, tmp_path / 'run' / folder)
     if stage:
         shutil.copy(whole / 'stages.json', tmp_path / 'run')
-    done, original = stage * UPDATES, Training.update
-
-    def interrupted(*arguments):
-        nonlocal done
-        done += 1
-        if done == update:
-            os.kill(os.getpid(), signal.SIGINT)
-        original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, 'update', interrupted)
-        flags = ['--resume'] if stage else TINY
-        train(*flags, '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
+    with interrupted_in(update - stage * UPDATES):
+        train(*(['--resume'] if stage else TINY), '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
     printed = capsys.readouterr().out
     assert f'stopped in stage {stage + 1} of 3; continue with --resume --save-dir {tmp_path / "run"}' in printed
-    position = json.loads((tmp_path / 'run' / FOLDERS[stage] / 'checkpoint.json').read_text())['progress']
+    position = state_of(tmp_path / 'run' / FOLDERS[stage])['progress']
     assert position['epoch'] == 0 and 0 < position['batch'] < UPDATES
-    train('--resume', '--save-dir', tmp_path / 'run')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run')
     assert printed.count('is finished') == stage and f'continuing at epoch 1, update {position["batch"] + 1}' in printed
-    assert_same_end(tmp_path / 'run', whole)
+    assert_equal_files(tmp_path / 'run' / LAST, whole / LAST, 'epoch-0001.params', 'epoch-0001.states', 'meliusnet_flex-0000.params')
 
 
-def test_finished_training_that_is_resumed_trains_nothing(whole, capsys):
-    before = {path: path.read_bytes() for path in whole.rglob('*') if path.is_file()}
+def test_finished_training_that_is_resumed_trains_nothing(copy, capsys):
+    before = contents_of(copy)
     capsys.readouterr()
-    train('--resume', '--save-dir', whole)
-    assert capsys.readouterr().out.count('is finished') == 3
-    assert before == {path: path.read_bytes() for path in whole.rglob('*') if path.is_file()}
+    train('--resume', '--save-dir', copy)
+    assert capsys.readouterr().out.count('is finished') == 3 and contents_of(copy) == before
 
 
 @pytest.mark.parametrize(
@@ -111,10 +94,8 @@ def test_finished_training_that_is_resumed_trains_nothing(whole, capsys):
         (['--resume', '--lr', '0.5'], 'was started with --lr None; leave these unchanged'),
     ],
 )
-def test_training_is_not_overwritten_and_not_resumed_with_other_flags(whole, capsys, flags, words):
-    capsys.readouterr()
-    train(*flags, '--save-dir', whole, status=2)
-    assert words in error_of(capsys)
+def test_training_is_not_overwritten_and_not_resumed_with_other_flags(copy, capsys, flags, words):
+    assert words in refused(capsys, *flags, '--save-dir', copy)
 
 
 @pytest.mark.parametrize(
@@ -148,25 +129,25 @@ def test_another_training_can_begin_where_one_failed_before_its_first_checkpoint
     assert 'no run to resume' in capsys.readouterr().err
 
 
-def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_the_flags_of_the_user(whole, tmp_path):
-    shutil.copytree(whole / FOLDERS[0], tmp_path / 'run' / FOLDERS[0])
-    (tmp_path / 'run' / 'stages.json').write_text(json.dumps({**json.loads((whole / 'stages.json').read_text()), 'temperature': 3.0}))
-    summary = tmp_path / 'run' / FOLDERS[0] / 'meliusnet_flex-summary.json'
-    description = json.loads(summary.read_text())
+def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_the_flags_of_the_user(copy):
+    for folder in FOLDERS[1:]:
+        shutil.rmtree(copy / folder)
+    (copy / 'stages.json').write_text(json.dumps({**json.loads((copy / 'stages.json').read_text()), 'temperature': 3.0}))
+    first = copy / FOLDERS[0]
+    description = description_of(first)
     description['metrics']['epoch'] = 0
-    summary.write_text(json.dumps(description))
+    (first / 'meliusnet_flex-summary.json').write_text(json.dumps(description))
     configs = []
-    staged = read_series(parse_arguments(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo), model_zoo)
+    staged = read_series(parse_arguments(['--resume', '--save-dir', str(copy), '-j', '0'], model_zoo), model_zoo)
     assert staged.run(lambda config, decode: configs.append(config) or 7) == 7
     (config,) = configs
-    assert config.resume_params == str(tmp_path / 'run' / FOLDERS[0] / 'epoch-0000.params') and not config.resume
-    assert config.teacher == str(tmp_path / 'run' / FOLDERS[0] / 'meliusnet_flex')
+    assert config.resume_params == str(first / 'epoch-0000.params') and not config.resume
+    assert config.teacher == str(first / 'meliusnet_flex')
     assert (config.temperature, config.hard_weight, config.attention_weight) == (3.0, 0.5, 1.0)
 
 
 def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
-    train(*TINY, '--save-dir', tmp_path / 'run', '--dry-run', '--temperature', '3')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, *TINY, '--save-dir', tmp_path / 'run', '--dry-run', '--temperature', '3')
     for number, folder in enumerate(FOLDERS, start=1):
         assert f'stage {number} of 3' in printed and f'results    {tmp_path / "run" / folder}' in printed
     assert printed.count('--temperature 3.0 --hard-weight 0.5 --attention-weight 1.0; starts from') == 2
@@ -176,12 +157,9 @@ def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / 'run').exists()
 
 
-def test_damaged_flags_are_named(whole, tmp_path, capsys):
-    shutil.copytree(whole, tmp_path / 'run')
-    (tmp_path / 'run' / 'stages.json').write_text('{')
-    capsys.readouterr()
-    train('--resume', '--save-dir', tmp_path / 'run', status=2)
-    assert f'{tmp_path / "run" / "stages.json"} is damaged' in error_of(capsys)
+def test_damaged_flags_are_named(copy, capsys):
+    (copy / 'stages.json').write_text('{')
+    assert f'{copy / "stages.json"} is damaged' in refused(capsys, '--resume', '--save-dir', copy)
 
 
 def staged(tmp_path, *flags):

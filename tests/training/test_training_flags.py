@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from support.forked_program import SCRIPT
-from support.images import overwrite
-from support.training_runs import damage, error_of, train
+from support.images import damage_file, damage_record, overwrite
+from support.training_runs import error_of, printed_by, refused, train
 
 import model_zoo
 import train_imagenet
@@ -33,6 +33,86 @@ def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
     assert parse_options(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).model == name
 
 
+OF_DIGITS = [  # flags of a training on digits
+    (['--val-fraction', '0.5'], '--val-fraction 0.5 divides a folder of images'),
+    *(
+        (['--val-fraction', value], f'argument --val-fraction: expected a number above 0 and below 1, not {value!r}')
+        for value in ('0', '1', 'nan', 'x', '0.1,0.2')
+    ),
+    (['--num-gpus', '2'], 'CUDA'),
+    (['--dtype', 'float16'], 'cannot train with it on cpu(0)'),
+    (['--last-gamma'], 'meliusneta takes no argument last_gamma'),
+    (['--teacher', 'meliusnet22'], '--teacher-params'),
+    (['--clip-threshold', '0'], 'threshold'),
+    (['--preset', 'naif'], 'full-precision'),
+    (['--use-rec'], '--use-rec'),
+    (['--input-size', '32', '--use-pretrained'], 'no weights'),
+    (['--initial-layers', 'tiny'], 'thumbnail'),
+    (['--model-options', '[1]'], '--model-options'),
+    (['--model-options', '{"depth": 3}'], 'depth'),
+    (['--batch-size', '2000'], '--batch-size'),
+    (['--batch-size', '0'], '--batch-size'),
+    (['--num-epochs', '5', '--warmup-epochs', '5'], '--warmup-epochs'),
+    (['--momentum', '0.9'], '--momentum'),
+    (['--lr', '-1'], '--lr'),
+    (['--crop-ratio', '1.5'], '--crop-ratio'),
+    (['--kvstore', 'nccl'], 'NCCL'),
+    (['--kvstore', 'dist_sync'], 'bmx_melius.distributed.launcher'),
+    (['--kvstore', 'dist_async'], '--kvstore'),
+    (['--mode', 'symbolic'], '--mode'),
+    (['--resume'], 'no run'),
+    (['--resume-epoch', '3'], '--resume-params'),
+    (['--resume-params', 'nothing.params'], 'nothing.params'),
+    (['--input-size', '4'], '--input-size 4'),
+    (['--seed', '-1'], '--seed'),
+    (['--mixup-alpha', '1'], '--mixup-alpha has no effect without --mixup'),
+    (['--mixup-off-epoch', '0'], '--mixup-off-epoch has no effect without --mixup'),
+    (['--mixup', '--mixup-alpha', '0'], '--mixup-alpha must be positive'),
+    (['--mixup', '--mixup-off-epoch', '120'], '--mixup-off-epoch 120'),
+    (['--mixup', '--batch-size', '1'], '--batch-size'),
+    (['--temperature', '3'], '--temperature has no effect without --teacher'),
+    (['--hard-weight', '0'], '--hard-weight has no effect without --teacher'),
+    (['--attention-weight', '1'], '--attention-weight has no effect without --teacher'),
+    (['--teacher', 'resnet18_v1', '--attention-weight', '-1'], '--attention-weight must not be negative'),
+    (['--teacher', 'resnet18_v1', '--attention-weight', '1', '--dtype', 'float16'], '--attention-weight requires --dtype float32'),
+    (['--teacher-params', 'x'], '--teacher-params has no effect without --teacher'),
+    (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
+    (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),
+    (['--teacher', 'resnet18_v1', '--teacher-params', 'nothing.params'], 'no file nothing.params'),
+    (['--bits', '32', '--weight-bits', '1'], '--weight-bits 1 with --bits 32'),
+    (['--randaugment', '2,31'], 'a magnitude of 0 to 30'),
+    (['--randaugment', '0,9'], 'at least 1 operation'),
+    (['--random-erasing', '1.5'], 'must be a probability'),
+    (['--random-erasing', '0.5', '--dataset', 'dummy'], 'dummy has no images'),
+    (['--cutmix', '--mixup'], 'give only one of them'),
+    (['--cutmix', '--batch-size', '1'], '--cutmix mixes the images of a batch'),
+    (['--dataset', 'cifar10', '--use-rec'], 'error: --use-rec: cifar10 '),
+    (['--dataset', 'dummy', '--data-dir', 'x'], 'error: --data-dir: dummy '),
+    (['--data-dir', 'x'], 'error: --data-dir: digits '),
+    (['--optimizer', 'adamm'], "unknown optimizer 'adamm'; did you mean adam or"),
+    (['--optimizer', 'adamw'], 'did you mean adam'),  # MXNet 1.9.1 registers none
+    (['--optimizer', 'xyz'], 'known: adadelta, adagrad'),
+    (['--optimizer', 'lbsgd'], "'lbsgd' cannot be used here: its own warm-up"),
+    (['--optimizer', 'BinarySplit'], 'made by --binary-optimizer'),
+    (['--optimizer', 'rmsprop', '--optimizer-params', '{"gama1": 0.5}'], "rmsprop has no argument 'gama1'; did you mean gamma1"),
+    (['--optimizer', 'lamb', '--optimizer-params', '{"wd": 1}'], '--optimizer-params: wd of lamb is set by --wd'),
+    (['--optimizer', 'sgd', '--optimizer-params', '{"momentum": 1}'], '--optimizer-params: momentum of sgd is set by --momentum'),
+    (['--optimizer', 'adam', '--optimizer-params', '{"beta1": "x"}'], '--optimizer-params {"beta1": "x"}: adam refuses this'),
+    (['--optimizer-params', '{"beta1": 2}'], 'radam refuses this: RAdam: beta1 must be at least 0 and below 1'),
+    (['--optimizer-params', '{"param_dict": {}}'], "radam has no argument 'param_dict'"),
+    (['--optimizer-params', '[1]'], '--optimizer-params'),
+    (['--optimizer', 'signum', '--momentum', '0.5'], '--momentum 0.5: signum has no such argument'),
+    (['--binary-lr', '1'], '--binary-lr has no effect without --binary-optimizer'),
+    (['--binary-optimizer-params', '{}'], '--binary-optimizer-params has no effect without --binary-optimizer'),
+    (['--binary-optimizer', 'adam', '--binary-lr', '-1'], '--binary-lr must not be negative'),
+    (['--binary-optimizer', 'adam', '--binary-optimizer-params', '{"b": 1}'], "--binary-optimizer-params: adam has no argument 'b'"),
+    (['--lr-decay', '0.5,0.2,0.1', '--lr-mode', 'step'], '--lr-decay has 3 factors, 0.5,0.2,0.1: give one for all'),
+    (['--lr-decay', '0.5,-0.2'], '--lr-decay must not be negative'),
+    (['--lr-power', '0'], '--lr-power must be positive'),
+    (['--no-wd', 'maybe'], "expected on or off, not 'maybe'"),
+]
+
+
 @pytest.mark.parametrize(
     'flags,words',
     [
@@ -51,43 +131,17 @@ def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
         (['--model', 'resnet18_e1'], '--data-dir'),  # an alias is known
         (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
         (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train with it on cpu(0)'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], 'meliusneta takes no argument last_gamma'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--preset', 'naif'], 'full-precision'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '32', '--use-pretrained'], 'no weights'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '[1]'], '--model-options'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '{"depth": 3}'], 'depth'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '2000'], '--batch-size'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '0'], '--batch-size'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--num-epochs', '5', '--warmup-epochs', '5'], '--warmup-epochs'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--momentum', '0.9'], '--momentum'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.distributed.launcher'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-epoch', '3'], '--resume-params'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-params', 'nothing.params'], 'nothing.params'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '4'], '--input-size 4'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--seed', '-1'], '--seed'),
         (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
         (['--model', 'meliusnetA', '--use_se'], 'squeeze'),
         (['--model', 'meliusnetA', '--mixup-alpha', '1'], '--mixup'),
         (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
+        *((['--model', 'meliusnetA', '--dataset', 'digits', *flags], words) for flags, words in OF_DIGITS),
     ],
 )
 def test_an_unusable_flag_is_reported_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('HOME', str(tmp_path))  # no images there
-    train(*flags, status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *flags)
     assert not os.listdir(tmp_path)
 
 
@@ -100,8 +154,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_the_data_is_read(tmp_pa
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'sklearn.datasets', None)
-    train('--model', 'meliusnet22', '--dataset', 'digits', '--dry-run', status=2)
-    assert 'pip install scikit-learn' in error_of(capsys)
+    assert 'pip install scikit-learn' in refused(capsys, '--model', 'meliusnet22', '--dataset', 'digits', '--dry-run')
 
 
 @pytest.mark.parametrize('part', ['train', 'val'])
@@ -110,8 +163,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     file = tmp_path / 'rec' / f'{part}.rec'
     os.truncate(file, file.stat().st_size * 3 // 4)
     flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
-    train(*flags, '--save-dir', tmp_path / 'run', status=2)
-    message = error_of(capsys)
+    message = refused(capsys, *flags, '--save-dir', tmp_path / 'run')
     assert f'{part}.rec: record ' in message and 'truncated' in message
     assert not (tmp_path / 'run').exists()
 
@@ -119,11 +171,8 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
 def test_a_run_is_not_overwritten_and_not_resumed_with_other_flags(data_flags, finished, capsys):
     folder = finished['records']
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    capsys.readouterr()
-    train(*data_flags['records'], '--save-dir', folder, status=2)
-    assert '--resume' in error_of(capsys)
-    train('--resume', '--save-dir', folder, '--lr', '0.1', status=2)
-    assert '--lr 0.002' in error_of(capsys)
+    assert '--resume' in refused(capsys, *data_flags['records'], '--save-dir', folder)
+    assert '--lr 0.002' in refused(capsys, '--resume', '--save-dir', folder, '--lr', '0.1')
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -133,9 +182,7 @@ def test_damaged_files_of_a_checkpoint_do_not_start_another_run(data_flags, fini
         shutil.copy(finished['records'] / name, tmp_path)
     files = {'--resume-params': tmp_path / 'epoch-0003.params', '--resume-states': tmp_path / 'epoch-0003.states'}
     overwrite(files[flag], files[flag].stat().st_size // 2, b'damage')
-    capsys.readouterr()
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *(word for pair in files.items() for word in pair), status=2)
-    message = error_of(capsys)
+    message = refused(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', *(word for pair in files.items() for word in pair))
     assert flag in message and f'{files[flag]} is damaged' in message
 
 
@@ -144,8 +191,7 @@ def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, fl
     capsys.readouterr()
     (tmp_path / 'file').write_bytes(b'nonsense')
     flags = ['--resume-params', finished['records'] / 'epoch-0003.params', flag, tmp_path / 'file']
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags, status=2)
-    assert flag in error_of(capsys)
+    assert flag in refused(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', *flags)
 
 
 def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(data_flags, finished, tmp_path, capsys):
@@ -153,8 +199,7 @@ def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shape
     capsys.readouterr()
     for dry in ([], ['--dry-run']):
         run = ['--resume-params', weights, '--save-dir', tmp_path / 'run', *dry]
-        train(*data_flags['records'], *run, status=2)
-        message = error_of(capsys)
+        message = refused(capsys, *data_flags['records'], *run)
         assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: ')
         assert '.weight is (' in message and ', 1, 3, 3) in the file, but ' in message and '--model-options' in message
         assert not (tmp_path / 'run' / 'checkpoint.json').exists()
@@ -162,8 +207,7 @@ def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shape
 
 @pytest.mark.parametrize('kind', ['records', 'folders', 'digits'])
 def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind, capsys):
-    train(*data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
-    plan = capsys.readouterr().out
+    plan = printed_by(capsys, *data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
     assert 'OPs' in plan and 'nothing was trained' in plan
     assert ('1,071 training and 362 validation' if kind == 'digits' else '30 training and 12 validation') in plan
     assert not (tmp_path / 'run').exists()
@@ -174,31 +218,25 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind,
 def test_a_dry_run_names_images_that_cannot_be_decoded(data_flags, images, tmp_path, kind, part, capsys):
     shutil.copytree(images, tmp_path / 'images')
     if kind == 'records':
-        damage(f'{tmp_path}/images/rec/{part}.rec', 7)
+        damage_record(f'{tmp_path}/images/rec/{part}', 7)
         name = f'{part}.rec: no image can be decoded from record 7;'
     else:
-        file = tmp_path / 'images' / part / 'class1' / '2.jpg'
-        overwrite(file, 8, b'\0' * (file.stat().st_size - 10))
+        damage_file(tmp_path / 'images' / part / 'class1' / '2.jpg')
         name = f'images/{part}: no image can be decoded from class1/2.jpg;'
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
-    train(*flags, '--save-dir', tmp_path / 'run', '--dry-run', status=2)
-    assert name in error_of(capsys)
+    assert name in refused(capsys, *flags, '--save-dir', tmp_path / 'run', '--dry-run')
     assert not (tmp_path / 'run').exists()
 
 
 def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data_flags, finished, tmp_path, capsys):
     (tmp_path / 'nonsense').write_bytes(b'nonsense')
     weights = ['--resume-params', finished['records'] / 'epoch-0003.params', '--resume-states', tmp_path / 'nonsense']
-    capsys.readouterr()
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run', status=2)
-    assert '--resume-states' in error_of(capsys)
+    assert '--resume-states' in refused(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run')
     shutil.copytree(finished['records'], tmp_path / 'run')
-    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
-    assert 'continuing at epoch 4' in capsys.readouterr().out
+    assert 'continuing at epoch 4' in printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run', '--dry-run')
     (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
     before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
-    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
-    output = capsys.readouterr().out
+    output = printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run', '--dry-run')
     assert 'epoch-0003.states is damaged' in output and 'continuing at epoch 3' in output
     assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
 

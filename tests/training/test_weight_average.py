@@ -7,7 +7,7 @@ import pytest
 from mxnet import nd
 from sklearn.utils.class_weight import compute_class_weight
 from support.checkpointed_runs import make, step, weights
-from support.training_runs import TINY, error_of, train
+from support.training_runs import TINY, refused, train
 
 from bmx_melius.training.class_weights import class_weights
 from bmx_melius.training.objective import Mixup, Objective
@@ -78,8 +78,7 @@ def test_class_weights_are_balanced_as_in_scikit_learn_or_read_from_a_file(tmp_p
 def test_wrong_weights_and_averages_are_reported_in_one_line(flags, content, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'w.json').write_text(content)
-    train(*TINY, '--dataset', 'digits', *flags, status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *TINY, '--dataset', 'digits', *flags)
 
 
 def test_balanced_class_weights_are_part_of_the_plan(tmp_path, capsys):

@@ -4,7 +4,7 @@
 'use strict';
 const assert = require('assert'), fs = require('fs'), path = require('path');
 
-const source = fs.readFileSync(path.join(__dirname, '..', 'tools', 'wasm', 'choose_module.js'), 'utf8');
+const source = fs.readFileSync(path.join(__dirname, '..', '..', 'tools', 'wasm', 'choose_module.js'), 'utf8');
 const inside = 'return { roundsOnce, hasFusedMultiplyAdd };';
 const given = { wasmBinary: new Uint8Array() };  // with a module that is given nothing is chosen
 const { roundsOnce, hasFusedMultiplyAdd } = new Function('Module', source + inside)(given);

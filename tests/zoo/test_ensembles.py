@@ -1,6 +1,7 @@
 """Ensembles: bootstrap samples, and votes."""
 
 import collections
+import re
 
 import mxnet as mx
 import numpy as np
@@ -54,6 +55,8 @@ def source_of_numbers(tmp_path, weights=None, batching=None):
     if weights is not None:
         bootstrap = str(tmp_path / 'weights.npy')
         np.save(bootstrap, weights)
+    if isinstance(weights, str):
+        (tmp_path / 'weights.npy').write_text(weights)
     collection = TrainingImages(dataset, dataset, ['even', 'odd'], 'numbers')
     return ImageSource(collection, spec, Augmentation(), batching or Batching(4, seed=6), 0, bootstrap)
 
@@ -97,7 +100,7 @@ def test_record_files_are_sampled_like_folders(images):
 @pytest.mark.parametrize(
     'content, words',
     [
-        (None, 'cannot be read as an .npy file'),
+        ('text', 'cannot be read as an .npy file'),
         (np.ones(23), 'has the shape (23,), but there are 24 training images'),
         (-np.arange(24), 'must be finite, not negative, and not all zero'),
         (np.zeros(24), 'must be finite, not negative, and not all zero'),
@@ -105,15 +108,8 @@ def test_record_files_are_sampled_like_folders(images):
     ],
 )
 def test_unusable_weights_are_refused(tmp_path, content, words):
-    if content is not None:
-        with pytest.raises(bmx.UserError, match=words.replace('(', r'\(').replace(')', r'\)')):
-            source_of_numbers(tmp_path, content)
-    else:
-        (tmp_path / 'x.npy').write_text('text')
-        spec = InputSpec(channels=1, size=2, resize=2, mean=(0,), std=(1,))
-        dataset = ArrayDataset([nd.zeros((2, 2, 1), dtype='uint8')] * 2, [0, 1])
-        with pytest.raises(bmx.UserError, match=words):
-            ImageSource(TrainingImages(dataset, dataset, ['a', 'b'], ''), spec, Augmentation(), Batching(1), 0, str(tmp_path / 'x.npy'))
+    with pytest.raises(bmx.UserError, match=re.escape(words)):
+        source_of_numbers(tmp_path, content)
 
 
 # --- votes -----------------------------------------------------------------------------------------------------------------------------
@@ -147,24 +143,3 @@ def test_the_output_is_the_vote_of_networks_loaded_separately(vote, alphas, tmp_
     if vote != 'logits':
         found = np.exp(found)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
-
-
-@pytest.mark.parametrize(
-    'options, words',
-    [
-        ({'members': 0}, 'members must be a positive number'),
-        ({'vote': 'loud'}, "vote must be logits, softmax, hard, not 'loud'"),
-        ({'members': 2, 'alphas': [1]}, 'alphas must be 2 finite numbers'),
-        ({'members': 2, 'alphas': [0, 0]}, 'alphas must be 2 finite numbers, at least 0 and not all 0'),
-        ({'members': 2, 'alphas': [2, -1]}, 'alphas must be 2 finite numbers'),
-        ({'members': 2, 'alphas': [1, 'a']}, 'alphas must be 2 finite numbers'),
-        ({'members': 2, 'alphas': [1, True]}, 'alphas must be 2 finite numbers'),
-        ({'members': 2, 'alphas': [np.inf, 1]}, 'alphas must be 2 finite numbers'),
-        ({'members': 2, 'alphas': 3}, 'alphas must be 2 finite numbers'),
-        ({'members': True}, 'members must be a positive number'),
-        ({'vote': [1]}, 'vote must be logits, softmax, hard'),
-    ],
-)
-def test_wrong_options_of_ensembles_are_refused(options, words):
-    with pytest.raises(bmx.UserError, match=words):
-        get_model(EXPORTED, **options)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
+from support.gradients import descend
 from support.images import make_folders
-from support.training_runs import OPTIONS, TINY, error_of, train
+from support.small_networks import sequence
+from support.training_runs import OPTIONS, TINY, assert_equal_files, error_of, printed_by, refused, train, weights_of
 
 import bmx_melius as bmx
 import model_zoo
@@ -28,6 +30,11 @@ from model_zoo import get_model
 
 FLEX = {**OPTIONS, 'initial_layers': 'thumbnail'}
 OUTPUT = {'output.weight', 'output.bias'}
+
+
+def changed(before, after):
+    """The names of arrays that differ."""
+    return {name for name, array in after.items() if not np.array_equal(array, before[name])}
 
 
 def arrays_of(net):
@@ -55,7 +62,9 @@ def test_all_but_the_output_layer_is_loaded_from_weights_of_other_classes(of_sev
     assert set(loaded.new) == OUTPUT and (loaded.classes, loaded.weights_classes) == (10, 7)
     for name, array in arrays_of(net).items():
         np.testing.assert_array_equal(array, (before if name in OUTPUT else stored)[name])
-    assert str(loaded) == ('7 classes, this network 10: the output layer (output.weight, output.bias) starts anew; all else is loaded')
+    assert str(loaded) == (
+        '7 classes, this network 10: the output layer (output.weight, output.bias) is newly initialized; the rest is loaded'
+    )
 
 
 @pytest.mark.parametrize('names', ['structural', 'without prefix', 'full'])
@@ -67,8 +76,7 @@ def test_weights_are_loaded_by_each_kind_of_name(names):
         'full': {net.prefix + name[len(other.prefix) :]: parameter.data() for name, parameter in other.collect_params().items()},
     }[names]
     assert load_weights(net, arrays, 10) == Loaded({}, 10, 10)
-    for name, array in arrays_of(net).items():
-        np.testing.assert_array_equal(array, arrays_of(other)[name])
+    np.testing.assert_equal(arrays_of(net), arrays_of(other))
 
 
 def test_weights_that_differ_in_more_than_the_classes_are_refused_and_nothing_is_loaded():
@@ -80,23 +88,18 @@ def test_weights_that_differ_in_more_than_the_classes_are_refused_and_nothing_is
     for arrays, words in ((wider, 'output.weight is '), (lacking, 'features.0.weight of the network is missing')):
         with pytest.raises(UserError, match=words):
             load_weights(net, arrays, 10)
-    for name, array in arrays_of(net).items():
-        np.testing.assert_array_equal(array, before[name])
+    np.testing.assert_equal(arrays_of(net), before)
 
 
 def normalized():
-    net = nn.HybridSequential()
-    net.add(nn.Dense(4, in_units=3), nn.BatchNorm(in_channels=4), nn.Dense(2, in_units=4))
+    net = sequence(nn.Dense(4, in_units=3), nn.BatchNorm(in_channels=4), nn.Dense(2, in_units=4))
     net.initialize(mx.init.Normal(1))
     return net
 
 
 def step(net, x):
     trainer = gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 0.1, 'wd': 0.1})
-    with autograd.record():
-        loss = net(x).square().sum()
-    loss.backward()
-    trainer.step(len(x))
+    descend(trainer, len(x), lambda: net(x).square().sum())
 
 
 def test_frozen_parameters_and_statistics_do_not_change_and_normalize_as_in_inference():
@@ -107,8 +110,7 @@ def test_frozen_parameters_and_statistics_do_not_change_and_normalize_as_in_infe
     with autograd.train_mode():
         np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5)
     step(net, x)
-    changed = {name for name, array in arrays_of(net).items() if not np.array_equal(array, before[name])}
-    assert changed == {'2.weight', '2.bias'}
+    assert changed(before, arrays_of(net)) == {'2.weight', '2.bias'}
 
 
 def test_statistics_that_are_not_frozen_follow_the_batches():
@@ -116,8 +118,7 @@ def test_statistics_that_are_not_frozen_follow_the_batches():
     freeze(net, 'gamma')
     before = arrays_of(net)
     step(net, nd.random.normal(shape=(8, 3)))
-    changed = {name for name, array in arrays_of(net).items() if not np.array_equal(array, before[name])}
-    assert changed == set(before) - {'1.gamma'}
+    assert changed(before, arrays_of(net)) == set(before) - {'1.gamma'}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,7 @@ def test_patterns_that_freeze_nothing_or_everything_are_refused(pattern, words):
 
 
 def test_frozen_weights_are_not_clipped_and_not_averaged_over_workers():
-    net = nn.HybridSequential()
-    net.add(bmx.QConv2D(1, 1, in_channels=2, weight_threshold=1), nn.BatchNorm(in_channels=1), nn.Dense(1, in_units=1))
+    net = sequence(bmx.QConv2D(1, 1, in_channels=2, weight_threshold=1), nn.BatchNorm(in_channels=1), nn.Dense(1, in_units=1))
     net.initialize()
     net[0].weight.set_data(nd.array([-1.5, 2]).reshape((1, 2, 1, 1)))
 
@@ -145,8 +145,7 @@ def test_frozen_weights_are_not_clipped_and_not_averaged_over_workers():
     before = arrays_of(net)
     finish_update(net)
     Three().average_statistics(net)
-    for name, array in arrays_of(net).items():
-        np.testing.assert_array_equal(array, before[name])
+    np.testing.assert_equal(arrays_of(net), before)
 
 
 # --- training -------------------------------------------------------------------------------------------------------------------------
@@ -157,10 +156,6 @@ def flags(make_once):
     """Flags of a run of one epoch on a few images of three classes."""
     images = make_once('images-for-fine-tuning', make_folders)
     return [*TINY, '--data-dir', images, '--input-size', '16', '--batch-size', '10', '--num-epochs', '1', '-j', '0']
-
-
-def weights_of(run, epoch):
-    return {name: array.asnumpy() for name, array in nd.load(str(run / f'epoch-{epoch:04d}.params')).items()}
 
 
 @pytest.fixture(scope='module')
@@ -174,9 +169,12 @@ def test_a_run_begins_with_the_weights_and_a_new_output_layer_and_trains_what_is
     stored, first, last = nd.load(str(of_seven_classes)), weights_of(tuned, 0), weights_of(tuned, 1)
     assert first['output.weight'].shape[0] == 3 and first['output.weight'].std() > 0
     assert all(np.array_equal(first[name], stored[name].asnumpy()) for name in set(first) - OUTPUT)
-    assert {name for name in first if not np.array_equal(first[name], last[name])} == OUTPUT
+    assert changed(first, last) == OUTPUT
     log = (tuned / 'experiment.log').read_text()
-    assert f'{of_seven_classes}: 7 classes, this network 3: the output layer (output.weight, output.bias) starts anew; all else is' in log
+    assert (
+        f'{of_seven_classes}: 7 classes, this network 3: the output layer (output.weight, output.bias) is newly initialized; the rest is'
+        in log
+    )
     assert f'{len(first) - 2} of {len(first)} parameters (' in log and 'trained: output.weight, output.bias' in log
     (session,) = json.loads((tuned / 'config.json').read_text())['sessions']
     assert session['arguments']['freeze'] == 'features' and set(session['arguments']['new_parameters']) == OUTPUT
@@ -213,13 +211,11 @@ def test_the_exported_network_of_a_run_with_frozen_layers_can_be_converted(tuned
 
 def test_a_dry_run_says_what_the_run_would_load_and_freeze(flags, of_seven_classes, tmp_path, capsys):
     flags = [*flags, '--resume-params', of_seven_classes, '--save-dir', tmp_path / 'run', '--dry-run']
-    train(*flags, '--freeze', r'^features\.0', '--pretrained-lr-factor', '0.1')
-    printed = capsys.readouterr().out
-    assert 'starts anew; all else is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
+    printed = printed_by(capsys, *flags, '--freeze', r'^features\.0', '--pretrained-lr-factor', '0.1')
+    assert 'is newly initialized; the rest is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
     train(*flags, '--freeze', 'nothing', status=2)
     assert error_of(capsys).startswith("error: --freeze nothing: no parameter has a name in which 'nothing' is found")
-    train(*flags, '--freeze', '', status=2)
-    assert 'is found in the names of all parameters' in error_of(capsys)
+    assert 'is found in the names of all parameters' in refused(capsys, *flags, '--freeze', '')
     assert not (tmp_path / 'run').exists()
 
 
@@ -238,8 +234,7 @@ def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(fl
     train(*flags, '--save-dir', tmp_path / 'resumed', status=2)
     monkeypatch.undo()
     train('--resume', '--save-dir', tmp_path / 'resumed')
-    for file in ('epoch-0002.params', 'epoch-0002.states'):
-        assert (tmp_path / 'whole' / file).read_bytes() == (tmp_path / 'resumed' / file).read_bytes(), file
+    assert_equal_files(tmp_path / 'resumed', tmp_path / 'whole', 'epoch-0002.params', 'epoch-0002.states')
     stored, last = nd.load(str(of_seven_classes)), weights_of(tmp_path / 'whole', 2)
     same = {name for name in last if name not in OUTPUT and np.array_equal(last[name], stored[name].asnumpy())}
     assert same == {name for name in last if name[:10] in ('features.0', 'features.1', 'features.2')}
@@ -248,9 +243,8 @@ def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(fl
 def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(tuned, tmp_path, capsys):
     start = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
     for weights in (tuned / 'epoch-0001.params', tuned / 'meliusnet_flex-0000.params'):
-        train(*start, '--resume-params', weights)
-        printed = capsys.readouterr().out
-        assert 'network    meliusnet_flex, thumbnail, 10 classes' in printed and 'starts anew; all else is loaded' in printed
+        printed = printed_by(capsys, *start, '--resume-params', weights)
+        assert 'network    meliusnet_flex, thumbnail, 10 classes' in printed and 'is newly initialized; the rest is loaded' in printed
     train(*start, '--model', 'meliusnet_flex', '--clip-threshold', '1', '--resume-params', tuned / 'epoch-0001.params')
     assert 'these weights are of a network with --clip-threshold (default) (here 1.0)' in capsys.readouterr().out
     for flags, words in (
@@ -258,8 +252,7 @@ def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(
         (['--model-options', '{"growth_rate": 64}'], '--growth-rate 32 (here 64)'),
         (['--model', 'meliusnet22'], '--model meliusnet_flex (here meliusnet22)'),
     ):
-        train(*start, *flags, '--resume-params', tuned / 'epoch-0001.params', status=2)
-        assert words in error_of(capsys)
+        assert words in refused(capsys, *start, *flags, '--resume-params', tuned / 'epoch-0001.params')
 
 
 @pytest.mark.parametrize(
@@ -271,8 +264,7 @@ def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(
     ],
 )
 def test_flags_without_weights_are_refused(flags, tuning, words, tmp_path, capsys):
-    train(*flags, '--save-dir', tmp_path / 'run', *tuning, status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *flags, '--save-dir', tmp_path / 'run', *tuning)
 
 
 # --- published weights and class names ------------------------------------------------------------------------------------------------
@@ -312,14 +304,12 @@ def test_weights_for_colours_are_summed_for_gray_images_and_give_the_same_values
     np.testing.assert_allclose(net(gray).asnumpy(), published(nd.repeat(gray, 3, axis=1)).asnumpy(), rtol=1e-4, atol=1e-5)
     assert loaded.summed == 'features.0.weight' and 'features.0.weight is summed over the colours' in str(loaded)
     digits = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
-    train('--model', 'mobilenet0.25', '--use-pretrained', *digits)
-    assert 'summed over the colours, for gray images' in capsys.readouterr().out
+    assert 'summed over the colours, for gray images' in printed_by(capsys, '--model', 'mobilenet0.25', '--use-pretrained', *digits)
 
 
 def test_weights_whose_stem_does_not_fit_the_images_name_a_size_that_does(tmp_path, capsys):
     digits = ['--model', 'meliusnet22', '--use-pretrained', 'larq', '--dataset', 'digits', '--save-dir', tmp_path / 'run', '--dry-run']
-    train(*digits, status=2)
-    message = error_of(capsys)
+    message = refused(capsys, *digits)
     assert 'with initial_layers grouped_stem, which the weights of --use-pretrained need: --input-size 32 fits' in message
     assert 'MXNetError' not in message
 

@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
+from support.equations import conv, filter_mean, signs
+from support.networks import layers_of
 
 from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model
 from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, Place, ResidualBlock
-
-
-def layers_of(net, kind):
-    """All layers of a class in a network."""
-    found = []
-    net.apply(lambda layer: found.append(layer) if isinstance(layer, kind) else None)
-    return found
 
 
 def block_of(variant, in_channels, channels, stride):
@@ -32,15 +27,10 @@ def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(var
     block, x = block_of(variant, 4, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
     y = block(nd.array(x)).asnumpy()
 
-    signs = np.pad(np.where(x >= 0, 1.0, -1.0), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-1)
     weight = block.conv.qconv.weight.data().asnumpy().astype(np.float64)
     half = -(-size // 2)
-    h = np.zeros((2, 8, half, half))
-    for row in range(half):
-        for column in range(half):
-            window = signs[:, :, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3]
-            h[:, :, row, column] = np.einsum('nchw,ochw->no', window, np.where(weight >= 0, 1, -1))
-    h = h * np.abs(weight).mean(axis=(1, 2, 3))[:, None, None] if variant is BIREALNET else (h + 4 * 9) / 2
+    h = conv(signs(x), signs(weight), stride=2)
+    h = h * filter_mean(weight) if variant is BIREALNET else (h + 4 * 9) / 2
     averaged = np.array(
         [
             [x[..., 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].mean(axis=(2, 3), dtype=np.float64) for column in range(half)]
@@ -79,15 +69,6 @@ def test_the_default_clipping_threshold_is_that_of_the_variant():
 def test_more_stages_than_there_are_widths_are_refused():
     with pytest.raises(UserError, match='1 to 4 stages, not 5'):
         Architecture((1, 1, 1, 1, 1), RESNET_E)
-
-
-@pytest.mark.parametrize('alias, name', [('resnet18_e1', 'resnet_e18'), ('resnet34_e1', 'resnet_e34')])
-def test_names_of_bmxnet_v2_are_aliases(alias, name):
-    shapes = [
-        [(own[len(net.prefix) :], parameter.shape) for own, parameter in net.collect_params().items()]
-        for net in (get_model(alias), get_model(name))
-    ]
-    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize('name', ['resnet_e18', 'birealnet18'])

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
-from support.networks import of_size
+from support.conversions import imported
+from support.networks import layers_of, of_size
+from support.paths import ROOT
 
 from bmx_melius import BinaryConv2D, ScaledBinaryConv2D, UserError
 from model_zoo import get_model, get_model_list
@@ -18,24 +20,6 @@ from model_zoo.layer_options import LayerOptions
 from model_zoo.stems import STEMS
 
 SMALL = (1, 3, 64, 64)
-
-# Loads an exported network with nothing but MXNet, and says which of its operators MXNet does not ship.
-STOCK_ONLY = """
-import json, sys
-import mxnet as mx, numpy as np
-prefix, data, result = sys.argv[1:]
-net = mx.gluon.SymbolBlock.imports(prefix + '-symbol.json', ['data'], prefix + '-0000.params')
-np.save(result, net(mx.nd.array(np.load(data))).asnumpy())
-assert not {'bmx_melius', 'model_zoo'} & set(sys.modules)
-"""
-
-
-def in_stock_mxnet(prefix, x, folder):
-    """The output of an exported network in a new process that does not import this project."""
-    np.save(folder / 'x.npy', x.asnumpy())
-    arguments = [str(prefix), str(folder / 'x.npy'), str(folder / 'y.npy')]
-    subprocess.run([sys.executable, '-W', 'ignore', '-c', STOCK_ONLY, *arguments], check=True, cwd=folder)
-    return np.load(folder / 'y.npy')
 
 
 @pytest.mark.parametrize(
@@ -60,8 +44,7 @@ def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name
     net.hybridize()
     np.testing.assert_array_equal(net(x).asnumpy(), imperative)
     net.export(str(tmp_path / 'net'))
-    imported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'net-symbol.json'), ['data'], str(tmp_path / 'net-0000.params'))
-    np.testing.assert_array_equal(imported(x).asnumpy(), imperative)
+    np.testing.assert_array_equal(imported(tmp_path / 'net')(x).asnumpy(), imperative)
 
 
 def test_exported_network_runs_where_this_project_is_not_imported(tmp_path):
@@ -71,7 +54,10 @@ def test_exported_network_runs_where_this_project_is_not_imported(tmp_path):
     x = nd.random.normal(shape=SMALL)
     y = net(x).asnumpy()
     net.export(str(tmp_path / 'net'))
-    np.testing.assert_array_equal(in_stock_mxnet(tmp_path / 'net', x, tmp_path), y)
+    np.save(tmp_path / 'x.npy', x.asnumpy())
+    program = ROOT / 'examples' / 'classify_with_stock_mxnet.py'  # it fails if it imported this project
+    subprocess.run([sys.executable, '-W', 'ignore', program, 'net', 'x.npy', 'y.npy'], check=True, cwd=tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / 'y.npy'), y)
 
 
 def test_hybridizing_before_the_first_forward_changes_nothing():
@@ -81,8 +67,7 @@ def test_hybridizing_before_the_first_forward_changes_nothing():
         mx.random.seed(3)
         net = get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(1 / 2,), classes=3)
         net.initialize()
-        if first:
-            net.hybridize()
+        net.hybridize(first)
         logits.append(net(x).asnumpy())
     np.testing.assert_array_equal(*logits)
 
@@ -128,8 +113,7 @@ OPTIONS = [  # options as by flags of BMXNet-v2, and facts of the binary layers:
 def test_options_replace_the_quantizers_of_all_binary_layers(name, options, activation, weights, scaling):
     flex = {'block_numbers': (1, 1), 'transitions': (0.5,)} if name == 'meliusnet_flex' else {}
     net = get_model(name, classes=3, init_features=32, initial_layers='thumbnail', **flex, **options)
-    layers = []
-    net.apply(lambda block: layers.append(block) if isinstance(block, BinaryConv2D) else None)
+    layers = layers_of(net, BinaryConv2D)
     assert len(layers) >= 4
     for layer in layers:
         assert (layer.qact.bits, layer.qact.method) == activation
@@ -152,6 +136,34 @@ def test_options_replace_the_quantizers_of_all_binary_layers(name, options, acti
         ('resnet_e18', {'slices': 3}, 'slices must be 1, 2, 4 or 8'),
         ('binet18', {'slices': 2}, 'for networks whose blocks have one convolution'),
         ('resnet_e18', {'binary_shortcut': True, 'shortcut_groups': 2}, 'shortcut_groups=2'),
+        ('meliusnet22', {'downsample_structure': 'bn,q_conv,relu,cs:4,fp_conv:2'}, 'must have one fp_conv or q_conv, not 2'),
+        ('meliusnet22', {'pretrained': True}, 'load_reference_parameters'),
+        ('meliusnet22', {'initial_layers': '7x7'}, 'unknown initial_layers .*grouped_stem, imagenet, thumbnail'),
+        ('mobilenet0.5', {'initial_layers': 'imagenet'}, 'mobilenet0.5 is a network of GluonCV, which does not take .*initial_layers'),
+        ('alexnet_xnor', {'input_size': 16}, 'input_size=16 is too small'),
+        ('alexnet_xnor', {'same_padding': True}, 'cannot pad as TensorFlow does'),
+        # the architecture of a named network is not an argument
+        ('meliusnet22', {'block_numbers': (1, 1)}, 'meliusnet22 takes no argument block_numbers'),
+        ('resnet_e18', {'variant': (1, 1)}, 'resnet_e18 takes no argument variant'),
+        ('resnet_e18', {'stem_pool': (1, 1)}, 'resnet_e18 takes no argument stem_pool'),
+        ('meliusnet_flex', dict(transitions=(1 / 2,)), '4 stages need 3 transitions, not 1'),
+        ('meliusnet_flex', dict(transitions=(1 / 100, 1 / 2, 1 / 2)), 'leaves none of 320 channels'),
+        ('meliusnet_flex', dict(block='dens'), "unknown block 'dens'; known: improvement, dense, naive"),
+        ('meliusnet_flex', dict(stem_pool=4), 'windows of 2 or 3, not 4'),
+        ('meliusnet_flex', dict(dilations=(1, 2)), '4 stages need 4 dilations, not 2'),
+        ('meliusnet_flex', dict(groups=3), 'cannot have 3 groups'),
+        ('meliusnet_flex', dict(groups=2, init_features=40, growth_rate=20), '120 to 64 channels cannot have 16 groups'),
+        ('resnet18_benn', {'members': 0}, 'members must be a positive number'),
+        ('resnet18_benn', {'vote': 'loud'}, "vote must be logits, softmax, hard, not 'loud'"),
+        ('resnet18_benn', {'members': 2, 'alphas': [1]}, 'alphas must be 2 finite numbers'),
+        ('resnet18_benn', {'members': 2, 'alphas': [0, 0]}, 'alphas must be 2 finite numbers, at least 0 and not all 0'),
+        ('resnet18_benn', {'members': 2, 'alphas': [2, -1]}, 'alphas must be 2 finite numbers'),
+        ('resnet18_benn', {'members': 2, 'alphas': [1, 'a']}, 'alphas must be 2 finite numbers'),
+        ('resnet18_benn', {'members': 2, 'alphas': [1, True]}, 'alphas must be 2 finite numbers'),
+        ('resnet18_benn', {'members': 2, 'alphas': [np.inf, 1]}, 'alphas must be 2 finite numbers'),
+        ('resnet18_benn', {'members': 2, 'alphas': 3}, 'alphas must be 2 finite numbers'),
+        ('resnet18_benn', {'members': True}, 'members must be a positive number'),
+        ('resnet18_benn', {'vote': [1]}, 'vote must be logits, softmax, hard'),
     ],
 )
 def test_options_that_make_no_network_are_refused(name, options, message):
@@ -160,9 +172,6 @@ def test_options_that_make_no_network_are_refused(name, options, message):
 
 
 def test_downsample_structure_replaces_the_layers_of_transitions():
-    structure = 'bn,q_conv,relu,cs:4,fp_conv:2'
-    with pytest.raises(UserError, match='must have one'):
-        get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(0.5,), downsample_structure=structure)
     net = get_model(
         'densenet_flex', block_numbers=(1, 1), transitions=(0.5,), downsample_structure='bn,relu,cs:4,fp_conv:2,pool', classes=3
     )
@@ -170,15 +179,26 @@ def test_downsample_structure_replaces_the_layers_of_transitions():
     assert transition == ['BatchNorm', 'Activation', 'ChannelShuffle', 'GroupedConv2D', 'AvgPool2D']
 
 
-def test_unknown_names_and_missing_weights_are_refused_with_the_known_ones():
+def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(ValueError, match='unknown network .*meliusnet23.*meliusnet22.*meliusneta'):
         get_model('meliusnet23')
-    with pytest.raises(UserError, match='load_reference_parameters'):
-        get_model('meliusnet22', pretrained=True)
-    with pytest.raises(UserError, match='unknown initial_layers .*grouped_stem, imagenet, thumbnail'):
-        get_model('meliusnet22', initial_layers='7x7')
-    with pytest.raises(UserError, match='mobilenet0.5 is a network of GluonCV, which does not take .*initial_layers'):
-        get_model('mobilenet0.5', initial_layers='imagenet')
+
+
+@pytest.mark.parametrize(
+    'name, other, options',
+    [
+        *((name, name, {'weight_bits': 32}) for name in ('resnet18_strong_baseline', 'real_to_binary18', 'resnet18_xnor', 'quicknet')),
+        *(('meliusnetc', 'meliusnetc', {bits: 32}) for bits in ('bits', 'weight_bits')),  # full precision, and the first of two stages
+        ('resnet18_e1', 'resnet_e18', {}),  # names of BMXNet-v2
+        ('resnet34_e1', 'resnet_e34', {}),
+    ],
+)
+def test_networks_of_real_weights_and_aliases_have_the_same_parameters(name, other, options):
+    names = [
+        [(own[len(net.prefix) :], parameter.shape) for own, parameter in net.collect_params().items()]
+        for net in (get_model(name), get_model(other, **options))
+    ]
+    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize('name', get_model_list())
@@ -187,23 +207,9 @@ def test_a_wrong_argument_is_named_with_those_that_the_network_takes(name):
         get_model(name, depth=3, bits=1, width=2)
 
 
-@pytest.mark.parametrize('name, fixed', [('meliusnet22', 'block_numbers'), ('resnet_e18', 'variant'), ('resnet_e18', 'stem_pool')])
-def test_the_architecture_of_a_named_network_is_not_an_argument(name, fixed):
-    with pytest.raises(UserError, match=f'{name} takes no argument {fixed}'):
-        get_model(name, **{fixed: (1, 1)})
-
-
 def test_flex_network_takes_fractions_widths_groups_and_growth():
-    net = get_model(
-        'meliusnet_flex',
-        block_numbers=(2, 1, 1),
-        transitions=(1 / 2, 96),
-        groups=2,
-        growth_rate=32,
-        init_features=32,
-        classes=4,
-        initial_layers='thumbnail',
-    )
+    architecture = {'block_numbers': (2, 1, 1), 'transitions': (1 / 2, 96), 'groups': 2, 'growth_rate': 32, 'init_features': 32}
+    net = get_model('meliusnet_flex', **architecture, classes=4, initial_layers='thumbnail')
     net.initialize()
     assert net(nd.ones((1, 3, 8, 8))).shape == (1, 4)
     convolutions = [layer for layer in net.features if isinstance(layer, nn.HybridSequential) and isinstance(layer[-1], nn.Conv2D)]
@@ -212,27 +218,9 @@ def test_flex_network_takes_fractions_widths_groups_and_growth():
     assert net.output.weight.shape == (4, 128)
 
 
-@pytest.mark.parametrize(
-    'arguments, words',
-    [
-        (dict(transitions=(1 / 2,)), '4 stages need 3 transitions, not 1'),
-        (dict(transitions=(1 / 100, 1 / 2, 1 / 2)), 'leaves none of 320 channels'),
-        (dict(block='dens'), "unknown block 'dens'; known: improvement, dense, naive"),
-        (dict(stem_pool=4), 'windows of 2 or 3, not 4'),
-        (dict(dilations=(1, 2)), '4 stages need 4 dilations, not 2'),
-        (dict(groups=3), 'cannot have 3 groups'),
-        (dict(groups=2, init_features=40, growth_rate=20), '120 to 64 channels cannot have 16 groups'),
-    ],
-)
-def test_impossible_flex_networks_are_named(arguments, words):
-    with pytest.raises(UserError, match=words):
-        get_model('meliusnet_flex', **arguments)
-
-
 def test_norm_layer_and_its_arguments_are_used_throughout():
     net = get_model('meliusnet22', norm_layer=nn.BatchNorm, norm_kwargs={'momentum': 0.5})
-    norms = []
-    net.apply(lambda layer: norms.append(layer) if isinstance(layer, nn.BatchNorm) else None)
+    norms = layers_of(net, nn.BatchNorm)
     assert len(norms) == 41 and all('momentum=0.5' in repr(layer) for layer in norms)
 
 
@@ -261,9 +249,3 @@ def test_dense_block_appends_new_channels_and_naive_block_improves_all_by_a_resi
     residual = block.residual_conv(block.residual_norm(dense))
     assert residual.shape == dense.shape == (2, 24, 5, 5)
     np.testing.assert_array_equal(block(x).asnumpy(), (dense + residual).asnumpy())
-
-
-@pytest.mark.parametrize('arguments', [{'bits': 32}, {'weight_bits': 32}], ids=['full precision', 'first of two stages'])
-def test_networks_of_real_weights_have_the_parameters_of_the_binary_one(arguments):
-    names = [[name.split('_', 1)[1] for name in get_model('meliusnetc', **chosen).collect_params()] for chosen in ({}, arguments)]
-    assert names[0] == names[1]

@@ -2,13 +2,14 @@
 #pragma once
 #include <string>
 
-#include "pixels.h"
+#include "image.h"
 
 namespace classify {
 
 constexpr int64_t kMaxPixels = 1 << 27;  // as in bmx_melius/vision/pixels.py
 
-// Decodes a JPEG or PNG file to 3 channels, RGB, or 1, gray. Throws Error with the name of the file.
+// Decodes a JPEG or PNG file for a network with 3 channels, RGB, or 1, gray. The result may have the other number of
+// them, from which the library converts. Throws Error with the name of the file.
 Image read_image(const std::string& path, int64_t channels);
 
 // Decode the content of a file. Throw Error with the reason only.

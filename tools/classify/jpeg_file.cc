@@ -117,7 +117,7 @@ Image decode_jpeg(const std::string& content, int64_t channels) {
     if (image.channels == 4) {
         image = rgb_of_cmyk(image);
     }
-    return turned(with_channels(std::move(image), channels, kOpenCvLuma), orientation_in(content));
+    return turned(std::move(image), orientation_in(content));
 }
 
 }  // namespace classify

@@ -1,16 +1,18 @@
 // bmx-classify: prints the most probable classes of images, as `bmx-melius predict` and Session.classify do.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "bmx_melius.h"
 #include "files.h"
 #include "image_file.h"
-#include "network.h"
 
 namespace classify {
 namespace {
@@ -40,12 +42,12 @@ struct Arguments {
     std::vector<std::string> images;
 };
 
-int whole_number(const std::string& name, const std::string& text, int least, int most) {
+int whole_number(const std::string& name, const std::string& text, int low, int high) {
     char* end = nullptr;
     errno = 0;
     const long number = std::strtol(text.c_str(), &end, 10);
-    if (text.empty() || *end || errno || number < least || number > most) {
-        throw Error(name + " must be a whole number from " + std::to_string(least) + " to " + std::to_string(most) +
+    if (text.empty() || *end || errno || number < low || number > high) {
+        throw Error(name + " must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
                     ", not '" + text + "'");
     }
     return static_cast<int>(number);
@@ -147,49 +149,100 @@ void write_numbers(const std::string& path, const std::vector<float>& numbers) {
     }
 }
 
-void print_text(const Network& network, const std::string& image, const std::vector<Class>& classes) {
+// A class, its name, or null if the files have no names, and its probability.
+struct Row {
+    size_t number;
+    const char* name;
+    double probability;
+};
+
+void print_text(const std::string& image, const std::vector<Row>& rows) {
     std::printf("%s\n", image.c_str());
-    for (const Class& row : classes) {
-        const std::string* name = network.name(row.number);
-        const std::string label = name ? *name : std::to_string(row.number);
+    for (const Row& row : rows) {
+        const std::string label = row.name ? row.name : std::to_string(row.number);
         std::printf("%7.2f%%  %s\n", 100 * row.probability, label.c_str());
     }
 }
 
-ordered_json json_of(const Network& network, const std::string& image, const std::vector<Class>& classes) {
+ordered_json json_of(const std::string& image, const std::vector<Row>& rows) {
     ordered_json top = ordered_json::array();
-    for (const Class& row : classes) {
-        const std::string* name = network.name(row.number);
+    for (const Row& row : rows) {
         top.push_back({{"class", row.number},
-                       {"name", name ? ordered_json(*name) : ordered_json()},
+                       {"name", row.name ? ordered_json(row.name) : ordered_json()},
                        {"probability", row.probability}});
     }
     return {{"image", image}, {"top", top}};
 }
 
-// Returns the exit status: 1 if an image could not be read, which does not prevent the others from being classified.
+class Network {
+  public:
+    explicit Network(const std::string& prefix)
+        : classifier_(bmx_classifier_load(prefix.c_str(), BMX_EXACT), bmx_classifier_destroy) {
+        if (!classifier_ || bmx_classifier_input_shape(classifier_.get(), shape_)) {
+            throw Error(bmx_last_error());
+        }
+        if (shape_[1] != 1 && shape_[1] != 3) {
+            throw Error(prefix + " takes images of " + std::to_string(shape_[1]) + " channels, not JPEG and PNG files");
+        }
+    }
+
+    // Returns the most probable classes. Throws Error with the name of the image.
+    std::vector<Row> classify(const std::string& path, const Arguments& arguments) const {
+        const Image image = read_image(path, shape_[1]);
+        if (!arguments.save_input.empty()) {
+            write_numbers(arguments.save_input, input(image, path));
+        }
+        const size_t top = static_cast<size_t>(arguments.top);
+        const size_t most = std::min(top, bmx_classifier_classes(classifier_.get()));
+        std::vector<size_t> numbers(most);
+        std::vector<double> probabilities(most);
+        require(path,
+                bmx_classifier_classify(classifier_.get(), image.pixels.data(), image.height, image.width,
+                                        image.channels, arguments.threads, most, numbers.data(), probabilities.data()));
+        std::vector<Row> rows;
+        for (size_t i = 0; i < most; i++) {
+            rows.push_back({numbers[i], bmx_classifier_class_name(classifier_.get(), numbers[i]), probabilities[i]});
+        }
+        return rows;
+    }
+
+  private:
+    std::vector<float> input(const Image& image, const std::string& path) const {
+        std::vector<float> result(static_cast<size_t>(shape_[1] * shape_[2] * shape_[3]));
+        require(path, bmx_classifier_preprocess(classifier_.get(), image.pixels.data(), image.height, image.width,
+                                                image.channels, result.data()) == 0);
+        return result;
+    }
+
+    static void require(const std::string& path, bool success) {
+        if (!success) {
+            throw Error(path + ": " + bmx_last_error());
+        }
+    }
+
+    std::unique_ptr<bmx_classifier, decltype(&bmx_classifier_destroy)> classifier_;
+    int64_t shape_[4] = {};
+};
+
+// Returns the exit status: 1 if an image could not be classified, which does not prevent the others from being
+// classified.
 int run(const Arguments& arguments) {
     const Network network(arguments.prefix);
     ordered_json predictions = ordered_json::array();
     int status = 0;
     for (const std::string& path : arguments.images) {
-        std::vector<float> input;
+        std::vector<Row> rows;
         try {
-            input = preprocessed(read_image(path, network.input().channels), network.input());
+            rows = network.classify(path, arguments);
         } catch (const Error& error) {
             std::fprintf(stderr, "error: %s\n", error.what());
             status = 1;
             continue;
         }
-        if (!arguments.save_input.empty()) {
-            write_numbers(arguments.save_input, input);
-        }
-        const std::vector<Class> classes =
-            network.classify(input, static_cast<size_t>(arguments.top), arguments.threads, path);
         if (arguments.json) {
-            predictions.push_back(json_of(network, path, classes));
+            predictions.push_back(json_of(path, rows));
         } else {
-            print_text(network, path, classes);
+            print_text(path, rows);
         }
     }
     if (arguments.json && !predictions.empty()) {

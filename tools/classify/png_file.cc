@@ -83,6 +83,17 @@ int orientation_in(const Decoder& decoder) {
     return exif_orientation(std::string(reinterpret_cast<const char*>(header), size));
 }
 
+// Converts colours as libpng does for OpenCV: with weights of 15 bits, rounded down.
+Image gray(const Image& colours) {
+    Image result(colours.height, colours.width, 1);
+    const uint8_t* from = colours.pixels.data();
+    for (uint8_t& pixel : result.pixels) {
+        pixel = static_cast<uint8_t>((from[0] * 9797 + from[1] * 19234 + from[2] * 3737) >> 15);
+        from += 3;
+    }
+    return result;
+}
+
 }  // namespace
 
 Image decode_png(const std::string& content, int64_t channels) {
@@ -97,7 +108,7 @@ Image decode_png(const std::string& content, int64_t channels) {
     if (!decode(&decoder, &image, &rows)) {
         throw Error(decoder.message);
     }
-    return turned(with_channels(std::move(image), channels, kLibpngLuma), orientation_in(decoder));
+    return turned(channels == 1 && image.channels == 3 ? gray(image) : std::move(image), orientation_in(decoder));
 }
 
 }  // namespace classify

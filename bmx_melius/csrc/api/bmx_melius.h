@@ -1,20 +1,22 @@
 /* C interface of the engine, which runs packed networks without Python and MXNet. It is usable from C99 and C++.
  *
  * Ownership. A bmx_program belongs to the caller, from bmx_program_create or bmx_program_load to bmx_program_destroy,
- * which accepts NULL. Arguments are read, and outputs written, only during a call: nothing that is passed has to remain
- * valid afterwards. Text that is returned belongs to the library; it remains valid as long as the library is loaded,
- * except that of bmx_last_error(). NULL is an error, except in bmx_program_destroy and as the context of a callback.
+ * which accepts NULL, and so does a bmx_classifier. Arguments are read, and outputs written, only during a call:
+ * nothing that is passed has to remain valid afterwards. Text that is returned belongs to the library; it remains valid
+ * as long as the library is loaded, except that of bmx_last_error() and bmx_classifier_class_name(). NULL is an error,
+ * except in bmx_program_destroy and bmx_classifier_destroy and as the context of a callback.
  *
  * Errors. A function that fails returns NULL, or the status that its comment names. Then bmx_last_error() returns the
  * reason, one line of text, which is valid until the next failure in the same thread. Success does not clear it. No
  * function throws an exception, ends the process or prints. After a failed run the outputs are undefined, and the
- * program can be run again. What cannot be checked: the sizes of arrays that are passed, and whether a program has
- * been destroyed.
+ * program can be run again. What cannot be checked: the sizes of arrays that are passed, and whether a program or
+ * classifier has been destroyed.
  *
  * Stack. The calling thread needs a stack of 256 KiB; with less, for example 64 KiB, a run may crash.
  *
- * Threads. All functions can be called by several threads concurrently, also with the same program, which is never
- * changed; errors are separate for each thread. Only bmx_program_destroy requires that no other call uses the program.
+ * Threads. All functions can be called by several threads concurrently, also with the same program or classifier, which
+ * is never changed; errors are separate for each thread. Only bmx_program_destroy and bmx_classifier_destroy require
+ * that no other call uses it.
  *
  * Versions. Until version 1.0, programs must be compiled again for each minor version; the name of the shared library
  * contains it. Packed files of earlier versions remain readable. */
@@ -34,6 +36,8 @@ extern "C" {
 
 /* A packed network, ready to run. */
 typedef struct bmx_program bmx_program;
+/* A packed network that classifies images, with the preprocessing of images and the names of its classes. */
+typedef struct bmx_classifier bmx_classifier;
 
 /* Return the reason of the last failure of the calling thread, or an empty text. */
 const char* bmx_last_error(void);
@@ -98,6 +102,37 @@ int64_t bmx_program_working_memory(const bmx_program* program, const int64_t* in
 typedef void (*bmx_step_callback)(void* context, const char* name, double seconds, int64_t macs, int binary);
 int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                         float* const* outputs, int threads, bmx_step_callback callback, void* context);
+
+/* Load a classifier from the files that convert wrote with a description of the preprocessing: PREFIX-symbol.json and
+ * PREFIX-0000.params. (Files of versions before 0.2 have the description in PREFIX-summary.json.) precision: see
+ * above. */
+bmx_classifier* bmx_classifier_load(const char* prefix, int precision);
+/* The same from the contents of the first two files, which are not kept. */
+bmx_classifier* bmx_classifier_load_memory(const void* symbol, size_t symbol_bytes, const void* parameters,
+                                           size_t parameter_bytes, int precision);
+void bmx_classifier_destroy(bmx_classifier* classifier);
+
+/* Return the number of classes, or 0 on failure. */
+size_t bmx_classifier_classes(const bmx_classifier* classifier);
+/* Return the name of a class, 0 <= number < classes: UTF-8 without control characters, valid until the classifier is
+ * destroyed. Return NULL if the files have no names, and on failure. */
+const char* bmx_classifier_class_name(const bmx_classifier* classifier, size_t number);
+
+/* Classify an image: decoded pixels of 8 bits, (height, width, channels) without gaps between rows, at most 2^27
+ * pixels. They have the channels of the network; 3 (RGB) and 1 (gray) are converted to each other as it needs. They are
+ * resized, cropped and normalized as in training. Write the numbers and probabilities of the `top` most probable
+ * classes, at least 1, the most probable one first, or of all classes if there are fewer. threads: as in
+ * bmx_program_run. Return how many were written, or 0 on failure. Numbers, names and probabilities are those of
+ * Session.classify in Python. */
+size_t bmx_classifier_classify(const bmx_classifier* classifier, const uint8_t* pixels, int64_t height, int64_t width,
+                               int64_t channels, int threads, size_t top, size_t* numbers, double* probabilities);
+
+/* Write the shape of the network's input for one image, (1, channels, size, size). Return 0, or 1 on failure. */
+int bmx_classifier_input_shape(const bmx_classifier* classifier, int64_t shape[4]);
+/* Write the input of the network for an image, which bmx_classifier_classify computes as well: float32 of this shape.
+ * Return 0, or 1 on failure. */
+int bmx_classifier_preprocess(const bmx_classifier* classifier, const uint8_t* pixels, int64_t height, int64_t width,
+                              int64_t channels, float* input);
 
 /* Measure the peak multiply-accumulates per second of one thread for each method that the instruction set in use has,
  * such as xor, popcount and add, or float fused multiply-add: with operands in registers, and with operands from the

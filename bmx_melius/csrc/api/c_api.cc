@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/bmx_melius.h"
+#include "api/classifier.h"
 #include "api/engine.h"
 #include "kernels/dispatch.h"
 #include "peaks/peak.h"
@@ -21,7 +22,11 @@
 #endif
 
 struct bmx_program {
-    bmx::Engine engine;
+    std::unique_ptr<const bmx::Engine> engine;
+};
+
+struct bmx_classifier {
+    bmx::Classifier classifier;
 };
 
 namespace {
@@ -61,7 +66,11 @@ Pointer require_non_null(Pointer pointer, const char* name) {
     return pointer;
 }
 
-const bmx::Engine& engine_of(const bmx_program* program) { return require_non_null(program, "program")->engine; }
+const bmx::Engine& engine_of(const bmx_program* program) { return *require_non_null(program, "program")->engine; }
+
+const bmx::Classifier& classifier_of(const bmx_classifier* classifier) {
+    return require_non_null(classifier, "classifier")->classifier;
+}
 
 const bmx::Program& parsed(const bmx_program* program) { return engine_of(program).program(); }
 
@@ -99,15 +108,6 @@ bmx::Precision checked_precision(int precision) {
     throw bmx::Error("the precision is " + std::to_string(precision) + "; it must be BMX_EXACT, BMX_FAST or BMX_BF16");
 }
 
-// Throws Error, which begins with the name of the file.
-bmx_program* program_in_file(const std::vector<int32_t>& words, bmx::Precision precision, const std::string& file) {
-    try {
-        return new bmx_program{{words.data(), words.size(), precision}};
-    } catch (const bmx::Error& error) {
-        throw bmx::Error(file + ": " + error.what());
-    }
-}
-
 }  // namespace
 
 extern "C" {
@@ -129,7 +129,8 @@ BMX_EXPORT const char* bmx_available_isas(void) {
 
 BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
-        return new bmx_program{{require_non_null(words, "words"), count, checked_precision(precision)}};
+        const int32_t* const begin = require_non_null(words, "words");
+        return new bmx_program{std::make_unique<const bmx::Engine>(begin, count, checked_precision(precision))};
     });
 }
 
@@ -137,7 +138,7 @@ BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
         const bmx::Precision wanted = checked_precision(precision);
         const std::string file = require_non_null(path, "path");
-        return program_in_file(bmx::read_program_words(file), wanted, file);
+        return new bmx_program{bmx::engine_in_file(bmx::read_program_words(file), wanted, file)};
     });
 }
 
@@ -145,7 +146,8 @@ BMX_EXPORT bmx_program* bmx_program_load_memory(const void* content, size_t byte
     return guarded<bmx_program*>(nullptr, [&] {
         const bmx::Precision wanted = checked_precision(precision);
         const uint8_t* const begin = static_cast<const uint8_t*>(require_non_null(content, "content"));
-        return program_in_file(bmx::find_program_words(begin, bytes, "content"), wanted, "content");
+        return new bmx_program{
+            bmx::engine_in_file(bmx::find_program_words(begin, bytes, "content"), wanted, "content")};
     });
 }
 
@@ -207,7 +209,7 @@ BMX_EXPORT int bmx_program_run(const bmx_program* program, const int64_t* input_
         const bmx::InputSizes sizes = sizes_of(parsed(program), input_shapes);
         require_arrays(inputs, bmx_program_inputs(program), "inputs");
         require_arrays(outputs, bmx_program_outputs(program), "outputs");
-        program->engine.run(sizes, inputs, outputs, threads);
+        program->engine->run(sizes, inputs, outputs, threads);
         return 0;
     });
 }
@@ -224,10 +226,87 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
         require_arrays(inputs, bmx_program_inputs(program), "inputs");
         require_arrays(outputs, bmx_program_outputs(program), "outputs");
         require_non_null(callback, "callback");
-        for (const bmx::StepReport& step : program->engine.profile(sizes, inputs, outputs, threads)) {
+        for (const bmx::StepReport& step : program->engine->profile(sizes, inputs, outputs, threads)) {
             callback(context, step.name.c_str(), step.seconds, step.macs, step.binary);
         }
         return 0;
+    });
+}
+
+BMX_EXPORT bmx_classifier* bmx_classifier_load(const char* prefix, int precision) {
+    return guarded<bmx_classifier*>(nullptr, [&] {
+        const bmx::Precision wanted = checked_precision(precision);
+        return new bmx_classifier{bmx::load_classifier(require_non_null(prefix, "prefix"), wanted)};
+    });
+}
+
+BMX_EXPORT bmx_classifier* bmx_classifier_load_memory(const void* symbol, size_t symbol_bytes, const void* parameters,
+                                                      size_t parameter_bytes, int precision) {
+    return guarded<bmx_classifier*>(nullptr, [&] {
+        const bmx::Precision wanted = checked_precision(precision);
+        const std::string text(static_cast<const char*>(require_non_null(symbol, "symbol")), symbol_bytes);
+        const uint8_t* const begin = static_cast<const uint8_t*>(require_non_null(parameters, "parameters"));
+        const bmx::PackedSymbol found = bmx::read_symbol(text, "symbol");
+        return new bmx_classifier{{{"the network", "symbol", "parameters", "symbol"},
+                                   bmx::read_description(found.description.value_or("{}"), "symbol"),
+                                   found.output,
+                                   bmx::find_program_words(begin, parameter_bytes, "parameters"),
+                                   wanted}};
+    });
+}
+
+BMX_EXPORT void bmx_classifier_destroy(bmx_classifier* classifier) { delete classifier; }
+
+BMX_EXPORT size_t bmx_classifier_classes(const bmx_classifier* classifier) {
+    return guarded<size_t>(0, [&] { return classifier_of(classifier).classes(); });
+}
+
+BMX_EXPORT const char* bmx_classifier_class_name(const bmx_classifier* classifier, size_t number) {
+    return guarded<const char*>(nullptr, [&]() -> const char* {
+        const bmx::Classifier& network = classifier_of(classifier);
+        if (number >= network.classes()) {
+            throw bmx::Error("there is no class " + std::to_string(number) + ": the network has " +
+                             std::to_string(network.classes()));
+        }
+        const auto& names = network.description().class_names;
+        return names ? (*names)[number].c_str() : nullptr;
+    });
+}
+
+BMX_EXPORT int bmx_classifier_input_shape(const bmx_classifier* classifier, int64_t shape[4]) {
+    return guarded(1, [&] {
+        const bmx::Shape& found = classifier_of(classifier).input_shape();
+        std::copy(found.begin(), found.end(), require_non_null(shape, "shape"));
+        return 0;
+    });
+}
+
+BMX_EXPORT int bmx_classifier_preprocess(const bmx_classifier* classifier, const uint8_t* pixels, int64_t height,
+                                         int64_t width, int64_t channels, float* input) {
+    return guarded(1, [&] {
+        const bmx::InputSpec& spec = classifier_of(classifier).description().input;
+        const bmx::Pixels image = {require_non_null(pixels, "pixels"), height, width, channels};
+        bmx::preprocess(image, spec, require_non_null(input, "input"));
+        return 0;
+    });
+}
+
+BMX_EXPORT size_t bmx_classifier_classify(const bmx_classifier* classifier, const uint8_t* pixels, int64_t height,
+                                          int64_t width, int64_t channels, int threads, size_t top, size_t* numbers,
+                                          double* probabilities) {
+    return guarded<size_t>(0, [&] {
+        const bmx::Classifier& network = classifier_of(classifier);
+        const bmx::Pixels image = {require_non_null(pixels, "pixels"), height, width, channels};
+        require_non_null(numbers, "numbers");
+        require_non_null(probabilities, "probabilities");
+        if (top == 0) {
+            throw bmx::Error("top is 0; it must be at least 1");
+        }
+        for (const bmx::Class& row : network.classify(image, top, threads)) {
+            *numbers++ = row.number;
+            *probabilities++ = row.probability;
+        }
+        return std::min(top, network.classes());
     });
 }
 

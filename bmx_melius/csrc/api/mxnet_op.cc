@@ -135,13 +135,8 @@ const int at_fork = pthread_atfork(nullptr, nullptr, [] { caches = new Caches; }
 // --- shapes ----------------------------------------------------------------------------------------------------------
 
 Structure structure_of(const Attributes& attributes) {
-    auto found = attributes.find("structure");
-    if (found == attributes.end()) {
-        throw bmx::Error(
-            "the symbol was written by an earlier version of bmx-melius and has no attribute structure: run bmx-melius "
-            "convert again");
-    }
-    return caches->structures.find(found->second);
+    const auto found = attributes.find("structure");
+    return caches->structures.find(found == attributes.end() ? "" : found->second);
 }
 
 // MXNet passes an unknown size as -1, older versions as 0.

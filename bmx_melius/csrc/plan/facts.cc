@@ -107,7 +107,7 @@ Facts find_facts(const Program& program) {
 bool is_renaming(const Program& program, int operation) {
     const Operation& o = program.operations()[operation];
     const Value& x = program.values()[o.inputs[0]];
-    return o.op == Op::unflatten || (o.op == Op::flatten && x.height * x.width == 1);
+    return row_of(o.op).view == ViewKind::shape && x.height * x.width == 1;
 }
 
 bool is_epilogue(Op op) {

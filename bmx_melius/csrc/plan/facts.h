@@ -30,7 +30,7 @@ struct Facts {
 
 Facts find_facts(const Program& program);
 
-// Returns whether an operation is a flatten that moves no data, or its inverse.
+// Returns whether an operation changes only the shape of a value: a flatten that moves no data, or its inverse.
 bool is_renaming(const Program& program, int operation);
 
 // Returns whether an operation can be part of the step of the convolution before it.

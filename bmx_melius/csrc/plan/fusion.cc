@@ -12,6 +12,7 @@ class Fuser {
           facts_(facts),
           views_(views),
           done_(program.operations().size()),
+          read_(program.value_of(0)),
           patterns_(program, facts, views, fusion_.producer) {
         fusion_.producer.assign(program.values().size(), -1);
         fusion_.packer.assign(program.values().size(), -1);
@@ -19,8 +20,14 @@ class Fuser {
 
     Fusion run() {
         for (int i = 0; i < static_cast<int>(done_.size()); i++) {
+            const bool stem = starts_stem(i);
             if (!done_[i]) {
                 fuse_from(i);
+            }
+            for (int input : operation(i).inputs) {
+                if (is_input(input) && !stem) {
+                    read_[input] = true;
+                }
             }
         }
         for (int output : program_.outputs()) {
@@ -151,9 +158,11 @@ class Fuser {
 
     // --- stem
 
+    // A stem depends on the order of the operations, not on what is fused with what: the export to C decides alike
+    // (deployment/c_export/facts.py), because the order of additions differs.
     bool starts_stem(int i) const {
         const int x = operation(i).inputs[0];
-        return is_input(x) && fusion_.producer[x] < 0 && patterns_.is_for_stem(i);
+        return is_input(x) && !read_[x] && patterns_.is_for_stem(i);
     }
 
     bool is_faster_in_pixels(int i) const { return operation(i).attributes.taps() == 1 || is_depthwise(program_, i); }
@@ -364,6 +373,7 @@ class Fuser {
     const Facts& facts_;
     const Views& views_;
     std::vector<bool> done_;  // by operation: whether it is part of a group
+    std::vector<bool> read_;  // by input of the program: whether an operation so far, other than stems, reads it
     Fusion fusion_;
     const FusionPatterns patterns_;
 };

@@ -9,9 +9,7 @@
 #include "steps/elementwise.h"
 #include "steps/int8_step.h"
 #include "steps/map_steps.h"
-#include "steps/statistics_steps.h"
 #include "steps/stem_step.h"
-#include "steps/upsample_step.h"
 
 namespace bmx {
 namespace {
@@ -31,7 +29,7 @@ class Lowering {
           fusion_(fusion),
           placement_(placement) {}
 
-    std::vector<std::unique_ptr<Step>> run() {
+    std::vector<StepPtr> run() {
         for (size_t number = 0; number < fusion_.groups.size(); number++) {
             steps_.push_back(step_of(fusion_.groups[number], placement_.packed[number]));
             steps_.back()->operations = fusion_.groups[number].operations;
@@ -40,8 +38,6 @@ class Lowering {
     }
 
   private:
-    using StepPtr = std::unique_ptr<Step>;
-
     const Operation& operation(int i) const { return program_.operations()[i]; }
     const Value& value(int number) const { return program_.values()[number]; }
     const Value& result_of(int operation) const { return value(program_.value_of(operation)); }
@@ -58,7 +54,7 @@ class Lowering {
     StepPtr step_of(const Group& group, const std::vector<PackedSlab>& packed) {
         switch (group.kind) {
             case StepKind::input:
-                return std::make_unique<InputStep>(kernels_.floats, group.result, output(group));
+                return input_step(kernels_.floats, group.result, output(group));
             case StepKind::input_pack:
                 return std::make_unique<InputPackStep>(kernels_.binary, group.result, output(group).buffer);
             case StepKind::stem:
@@ -67,18 +63,18 @@ class Lowering {
                 return conv(group);
             case StepKind::pool: {
                 Prologue prologue = fused_.prologue_of(group);
-                return std::make_unique<PoolStep>(kernels_.floats, source(group), prologue.window,
-                                                  std::move(prologue.normalization), group.result, output(group));
+                return pool_step(kernels_.floats, source(group), prologue.window, std::move(prologue.normalization),
+                                 group.result, output(group));
             }
             case StepKind::mean:
-                return std::make_unique<GlobalPoolStep>(
-                    kernels_.floats, source(group), std::move(fused_.prologue_of(group).normalization), output(group));
+                return global_pool_step(kernels_.floats, source(group),
+                                        std::move(fused_.prologue_of(group).normalization), output(group));
             case StepKind::single:
                 return single(group);
             case StepKind::elementwise:
                 return elementwise(group);
             case StepKind::copy:
-                return std::make_unique<CopyStep>(std::vector<Source>{source(group)}, output(group));
+                return copy_step(source(group), output(group));
             case StepKind::pack:
                 return std::make_unique<PackStep>(kernels_.binary, source(group).slabs[0].buffer);
             case StepKind::binary_conv:
@@ -88,7 +84,7 @@ class Lowering {
             case StepKind::output:
                 break;
         }
-        return std::make_unique<OutputStep>(kernels_.floats, source(group), outputs_++);
+        return output_step(kernels_.floats, source(group), outputs_++);
     }
 
     // Returns the step of an operation that has its own.
@@ -98,16 +94,15 @@ class Lowering {
         switch (operation(i).op) {
             case Op::threshold: {
                 Thresholds thresholds = fused_.thresholds_of(i);
-                return std::make_unique<ThresholdStep>(source(group), std::move(thresholds.values),
-                                                       std::move(thresholds.flips), output(group));
+                return threshold_step(source(group), std::move(thresholds.values), std::move(thresholds.flips),
+                                      output(group));
             }
             case Op::expand:
-                return std::make_unique<ExpandStep>(source(group), a.low, output(group));
+                return expand_step(source(group), a.low, output(group));
             case Op::add:
-                return std::make_unique<AddStep>(std::vector<Source>{source(group, 0), source(group, 1)},
-                                                 output(group));
+                return add_step(source(group, 0), source(group, 1), output(group));
             case Op::avg_pool:
-                return std::make_unique<AveragePoolStep>(source(group), a, group.result, output(group));
+                return average_pool_step(source(group), a, group.result, output(group));
             case Op::rescale:
                 return std::make_unique<RescaleStep>(source(group), rescaling_of(i), output(group));
             case Op::integer_mean:
@@ -115,16 +110,15 @@ class Lowering {
                 return std::make_unique<IntegerMeanStep>(source(group), a, operation(i).op == Op::integer_mean,
                                                          group.result, output(group));
             case Op::global_max_pool:
-                return std::make_unique<GlobalMaxStep>(source(group), output(group));
+                return global_max_step(source(group), output(group));
             case Op::normalize:
-                return std::make_unique<NormalizeStep>(source(group), a, arrays_.vector(operation(i).arrays[0], 1)[0],
-                                                       output(group));
+                return normalize_step(source(group), a, arrays_.vector(operation(i).arrays[0], 1)[0], output(group));
             case Op::upsample:
-                return std::make_unique<UpsampleStep>(source(group), a, group.result, output(group));
+                return upsample_step(source(group), a, group.result, output(group));
             case Op::shuffle:
-                return std::make_unique<ShuffleStep>(source(group), a.groups, output(group));
+                return shuffle_step(source(group), a.groups, output(group));
             case Op::flatten:
-                return std::make_unique<FlattenStep>(source(group), output(group));
+                return flatten_step(source(group), output(group));
             default:
                 throw Error(std::string(name_of(operation(i).op)) + " has no step in plan/lowering.cc");
         }
@@ -345,9 +339,8 @@ class Lowering {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Step>> make_steps(const Program& program, const int32_t* words,
-                                              const InstructionSet& instruction_set, const Fusion& fusion,
-                                              const Placement& placement) {
+std::vector<StepPtr> make_steps(const Program& program, const int32_t* words, const InstructionSet& instruction_set,
+                                const Fusion& fusion, const Placement& placement) {
     return Lowering(program, words, instruction_set, fusion, placement).run();
 }
 

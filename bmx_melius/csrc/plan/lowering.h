@@ -1,6 +1,5 @@
 // Third pass of planning: construction of the steps.
 #pragma once
-#include <memory>
 #include <vector>
 
 #include "kernels/dispatch.h"
@@ -11,8 +10,7 @@ namespace bmx {
 
 // Returns one step for each group, in order. `words` are the words of the program. The steps reference neither
 // afterwards.
-std::vector<std::unique_ptr<Step>> make_steps(const Program& program, const int32_t* words,
-                                              const InstructionSet& instruction_set, const Fusion& fusion,
-                                              const Placement& placement);
+std::vector<StepPtr> make_steps(const Program& program, const int32_t* words, const InstructionSet& instruction_set,
+                                const Fusion& fusion, const Placement& placement);
 
 }  // namespace bmx

@@ -53,8 +53,7 @@ bool can_be_cut(const Program& program, const Facts& facts, int value, const Par
 }  // namespace
 
 bool is_view(const Program& program, int operation) {
-    const Op op = program.operations()[operation].op;
-    return op == Op::concat || op == Op::slice || is_renaming(program, operation);
+    return row_of(program.operations()[operation].op).view == ViewKind::channels || is_renaming(program, operation);
 }
 
 Parts viewed_parts(const Program& program, const Views& views, int operation) {

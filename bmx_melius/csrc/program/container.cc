@@ -1,12 +1,9 @@
 #include "program/container.h"
 
-#include <dirent.h>
-
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "program/error.h"
+#include "program/file.h"
 
 namespace bmx {
 namespace {
@@ -51,10 +48,10 @@ class Reader {
         return value;
     }
 
-    // Reads a count of items of at least `least_bytes` bytes each.
-    uint64_t count(uint64_t least_bytes) {
+    // Reads a count of items of at least `min_bytes` bytes each.
+    uint64_t count(uint64_t min_bytes) {
         uint64_t number = this->number<uint64_t>();
-        if (number > left_ / least_bytes) {
+        if (number > left_ / min_bytes) {
             fail("the file is cut short or damaged");
         }
         return number;
@@ -104,28 +101,6 @@ class Reader {
     uint64_t left_;
 };
 
-// Without stat(), which compiled with glibc 2.33 or newer does not exist in older versions.
-bool is_folder(const std::string& path) {
-    DIR* folder = opendir(path.c_str());
-    return folder && closedir(folder) == 0;
-}
-
-std::vector<uint8_t> read_file(const std::string& path) {
-    if (is_folder(path)) {
-        throw Error(path +
-                    ": cannot read it: it is a folder");  // opening a folder succeeds, and its size appears unlimited
-    }
-    errno = 0;
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
-    std::vector<uint8_t> content(size > 0 ? static_cast<size_t>(size) : 0);
-    file.seekg(0);
-    if (size < 0 || !file.read(reinterpret_cast<char*>(content.data()), size)) {
-        throw Error(path + ": cannot read it: " + std::strerror(errno ? errno : EIO));
-    }
-    return content;
-}
-
 bool is_program_name(const std::string& name) {
     static const std::string ending = "_program";
     return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
@@ -171,8 +146,8 @@ std::vector<int32_t> find_program_words(const uint8_t* content, size_t bytes, co
 }
 
 std::vector<int32_t> read_program_words(const std::string& path) {
-    const std::vector<uint8_t> content = read_file(path);
-    return find_program_words(content.data(), content.size(), path);
+    const std::string content = read_file(path);
+    return find_program_words(reinterpret_cast<const uint8_t*>(content.data()), content.size(), path);
 }
 
 }  // namespace bmx

@@ -70,17 +70,17 @@ void check_header(const int32_t* words, size_t count, bool has_arrays) {
     if (static_cast<uint32_t>(words[3]) != checksum(words + 4, count - 4)) {
         throw Error("word 3, checksum: the file is damaged");
     }
-    const auto check_most = [&](int word, const char* field, int32_t most) {
-        if (words[word] > most) {
+    const auto check_count = [&](int word, const char* field, int32_t limit) {
+        if (words[word] > limit) {
             refuse({word}, field, words[word]);
         }
     };
     if (words[7] != 0) {
         refuse({7}, "zero", words[7]);
     }
-    check_most(4, "inputs", kMaxInputs);
-    check_most(5, "operations", kMaxOperations);
-    check_most(6, "outputs", kMaxOutputs);
+    check_count(4, "inputs", kMaxInputs);
+    check_count(5, "operations", kMaxOperations);
+    check_count(6, "outputs", kMaxOutputs);
 }
 
 }  // namespace

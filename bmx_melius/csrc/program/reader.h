@@ -29,8 +29,8 @@ class Totals {
     }
 
   private:
-    static void check(const Place& place, int64_t total, const char* what, int64_t most) {
-        if (total > most) {
+    static void check(const Place& place, int64_t total, const char* what, int64_t limit) {
+        if (total > limit) {
             refuse(place, what, total);
         }
     }
@@ -59,11 +59,11 @@ class Reader {
         return position_ - static_cast<size_t>(count);
     }
 
-    // Returns a number of the header, if it is at least 1 and that many items of at least `least_words` words can
+    // Returns a number of the header, if it is at least 1 and that many items of at least `min_words` words can
     // follow.
-    int32_t count(int word, size_t least_words, const char* field) const {
+    int32_t count(int word, size_t min_words, const char* field) const {
         const int32_t number = words_[word];
-        if (number < 1 || static_cast<size_t>(number) > left() / least_words) {
+        if (number < 1 || static_cast<size_t>(number) > left() / min_words) {
             refuse({word}, field, number);
         }
         return number;

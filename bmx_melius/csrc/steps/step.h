@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,8 @@ class Step {
 
     std::vector<int> operations;  // the operations that it computes
 };
+
+using StepPtr = std::unique_ptr<Step>;
 
 // --- helpers of the steps ------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-// DataType of threads of a run.
+// Number of threads of a run.
 #pragma once
 #include <string>
 

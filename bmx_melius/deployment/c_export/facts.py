@@ -1,10 +1,13 @@
 """Properties of a program that decide how it is written in C: who reads a value last, and in which order the engine adds."""
 
-from ..program.operation_table import EPILOGUE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, REAL_KIND
+from ..program.operation_table import EPILOGUE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS, PADDING
 
 
 class Facts:
-    """Readers of the values of a program.
+    """Readers of the values of a program, and what the planner of the engine decides too.
+
+    tests/native/test_plan.py compares `is_view`, `range_of_sums`, `is_fused_bias` and `planar_convolutions` with the planner on random
+    programs.
 
     Parameters
     ----------
@@ -38,12 +41,10 @@ class Facts:
         return consumer if consumer is not None and self.program.operations[consumer].name == name else None
 
     def is_view(self, number):
-        """Return whether an operation only renames channels: its result lies where its inputs do."""
+        """Return whether an operation moves no data: its result, if it is real, lies where its inputs do."""
         operation = self.program.operations[number]
-        x = self.values[operation.inputs[0]]
-        return x.kind == REAL_KIND and (
-            operation.name in ('concat', 'slice', 'unflatten') or (operation.name == 'flatten' and x.height * x.width == 1)
-        )
+        view, x = OPERATIONS[operation.name].view, self.values[operation.inputs[0]]
+        return view == 'channels' or (view == 'shape' and x.height * x.width == 1)
 
     def is_deferred(self, number):
         """Return whether an operation is carried out after the pooling that follows it; see `layer_calls`."""
@@ -59,35 +60,34 @@ class Facts:
             self._readers[value] = found
         return self._readers[value]
 
+    def range_of_sums(self, number):
+        """Return the smallest and the largest possible sum of a binary convolution; None if its sums may be halves."""
+        operation = self.program.operations[number]
+        attributes = operation.attributes
+        n = attributes['kernel_h'] * attributes['kernel_w'] * (self.values[operation.inputs[0]].channels // attributes['groups'])
+        if attributes['offset'] and attributes['pad_value'] == 0 and any(attributes[side] for side in PADDING):
+            return None
+        return (0 if attributes['offset'] else -n), n
+
     def is_fused_bias(self, number):
         """Return whether the bias of a convolution is part of the shift that follows, as in the engine."""
         operation = self.program.operations[number]
         return operation.name == 'conv' and operation.attributes['has_bias'] and self.follower(number, 'affine') is not None
 
     def planar_convolutions(self):
-        """Return the numbers of the convolutions that add in the order of planar maps: those of the engine's stem, a set.
+        """Return the numbers of the convolutions that add in the order of planar maps: those of the engine's stems, a set.
 
-        The stem is the chain of convolutions from an input of the program on (``fuse_stem`` in csrc/plan/fusion.cc). Other
-        convolutions add the inputs of a pixel in succession.
+        A stem is a chain of convolutions from an input of the program on that no operation before them reads, except other stems
+        (``csrc/plan/fusion.cc``). Other convolutions add the inputs of a pixel in succession.
         """
         planar, read = set(), set()
         for number, operation in enumerate(self.program.operations):
-            if number in planar or self.is_view(number):
-                continue
             source = operation.inputs[0]
             if source < self.first and source not in read and self._is_for_stem(number):
                 planar |= self._stem_from(number)
             else:
-                read |= {origin for value in operation.inputs for origin in self._origins(value)}
+                read.update(operation.inputs)
         return planar
-
-    def _origins(self, value):
-        """Return the inputs of the program that a value is made of by views only, a set."""
-        if value < self.first:
-            return {value}
-        if not self.is_view(value - self.first):
-            return set()
-        return {origin for source in self.program.operations[value - self.first].inputs for origin in self._origins(source)}
 
     def _is_for_stem(self, number):
         operation = self.program.operations[number]

@@ -80,7 +80,7 @@ class Lowering(Elementwise):
         )
         taps = self.to.buffer('uint32_t', attributes['kernel_h'] * attributes['kernel_w'] * bits.words // groups)
         scratch = Piece(taps, 0, 1, 1)
-        range = self._range_of_sums(attributes, inputs)
+        range = self.facts.range_of_sums(number)
         result = self._summand(number, range)
         adds = int(result is not None)
         if result is None:
@@ -97,15 +97,6 @@ class Lowering(Elementwise):
         for group in range(groups):
             self._copy_bits(shape, bits, group * length, result, 32 * group * ceil_div(length, 32), length)
         return result
-
-    @staticmethod
-    def _range_of_sums(attributes, inputs):
-        """Return the range of the sums of a binary convolution; None if they may be halves."""
-        n = attributes['kernel_h'] * attributes['kernel_w'] * inputs
-        padded = any(attributes[side] for side in ('pad_top', 'pad_left', 'pad_bottom', 'pad_right'))
-        if attributes['offset'] and attributes['pad_value'] == 0 and padded:
-            return None
-        return (0 if attributes['offset'] else -n), n
 
     def _summand(self, number, range):
         """Return the piece to which a binary convolution adds its sums, if only an addition to a value in memory reads them.

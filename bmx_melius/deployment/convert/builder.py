@@ -26,13 +26,13 @@ def _float32(array, infinite=False):
 def map_shape(shape):
     """Return (channels, height, width) in a program of a value of a network: (N, C), (N, C, W), (N, C, H, W) or (N, C, D, H, W).
 
-    The program has D C channels for the last one, of one depth after the other (`rules.volumes`).
+    The program has D C channels for the last one, of one depth after the other (`rules.maps_3d`).
     """
-    depth, sizes = (shape[2], shape[3:]) if is_volume(shape) else (1, shape[2:])
+    depth, sizes = (shape[2], shape[3:]) if is_3d(shape) else (1, shape[2:])
     return shape[1] * depth, *(1,) * (2 - len(sizes)), *sizes
 
 
-def is_volume(shape):
+def is_3d(shape):
     """Return whether a value of this shape is a 3-D map."""
     return len(shape) == 5
 
@@ -115,7 +115,7 @@ class Builder:
 
     def __init__(self, network, thresholds):
         self.network, self.thresholds = network, thresholds
-        self.takes_volumes = False  # whether the values that are requested may be 3-D maps
+        self.takes_3d = False  # whether the values that are requested may be 3-D maps
         self.inputs = []  # Entry
         self.binary_layers = []  # Node
         self._operations = []  # (number of the result, Operation)
@@ -206,7 +206,7 @@ class Builder:
     def output(self, entry):
         """Return the number of the float32 value for an output of the program, with the depths of a channel one after the other."""
         number, shape = self.real(entry), self.network.shape(entry)
-        return self._swapped(number, shape[2], shape[1]) if is_volume(shape) else number
+        return self._swapped(number, shape[2], shape[1]) if is_3d(shape) else number
 
     def _swapped(self, number, first, second):
         """Add the exchange of two axes that the channels of a value consist of."""
@@ -216,10 +216,10 @@ class Builder:
         """Add the flattening of a value, which has `shape` in the network; return the number of the result."""
         if self._values[number].flat:
             return number
-        return self.add('flatten', [self._swapped(number, shape[2], shape[1]) if is_volume(shape) else number])
+        return self.add('flatten', [self._swapped(number, shape[2], shape[1]) if is_3d(shape) else number])
 
     def _require_layout(self, entry):
-        if is_volume(self.network.shape(entry)) and not self.takes_volumes:
+        if is_3d(self.network.shape(entry)) and not self.takes_3d:
             raise UnsupportedError('it combines the elements of a 3-D map in a way that has no packed form')
 
     def set(self, node, number, slot=0):
@@ -239,7 +239,7 @@ class Builder:
             raise UnsupportedError(f'it reads a value of shape {shape} that is not a float32 map or vector')
         self.inputs.append(entry)
         self._input_numbers.append(self._new(Value(REAL_KIND, *map_shape(shape), flat=len(shape) == 2)))
-        return self._swapped(self._input_numbers[-1], shape[1], shape[2]) if is_volume(shape) else self._input_numbers[-1]
+        return self._swapped(self._input_numbers[-1], shape[1], shape[2]) if is_3d(shape) else self._input_numbers[-1]
 
     def _new(self, value):
         self._values.append(value)

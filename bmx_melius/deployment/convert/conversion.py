@@ -7,12 +7,12 @@ import mxnet as mx
 import numpy as np
 
 from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
-from ...errors import UserError, last_line
+from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
 from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
-from ...vision.class_scores import number_of_classes, require_names
+from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
 from .calibration import RANGES
 from .calibration_images import calibration_batches
@@ -193,10 +193,9 @@ def _shapes(symbol, arrays, input_shape):
     if len(names) != 1:
         attributes = symbol.attr_dict()  # Gluon sets __lr_mult__ on parameters only, not on inputs
         names = [name for name in names if '__lr_mult__' in attributes.get(name, ())] or names
-        some = ', '.join(names[:4]) + (', ...' if len(names) > 4 else '')
         raise UserError(
-            f'the parameter file lacks {some}: give the one that was exported with this symbol, and the shape of each input by its name '
-            'where there are several'
+            f'the parameter file lacks {name_some(names)}: give the one that was exported with this symbol, and the shape of each input '
+            'by its name where there are several'
             if names
             else 'the parameter file holds all variables of the symbol, so none is left to be the input'
         )

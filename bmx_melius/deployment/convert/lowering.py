@@ -10,8 +10,8 @@ one builder writes the program (`lower`).
 from ...errors import UserError
 from ...nn import marks
 from ..program.operations import ProgramError
-from .builder import Builder, UnsupportedError, is_volume
-from .rules import MARKED_RULES, RULES, TAKES_VOLUMES, missing_rule
+from .builder import Builder, UnsupportedError, is_3d
+from .rules import MARKED_RULES, RULES, TAKES_3D, missing_rule
 from .traced_network import Entry
 
 
@@ -47,7 +47,7 @@ def lower(network, nodes, outputs, thresholds):
     builder = Builder(network, thresholds)
     for node in nodes:
         _add(builder, node)
-    builder.takes_volumes = True
+    builder.takes_3d = True
     numbers = [builder.output(entry) for entry in outputs]
     return builder.finish(numbers, outputs)
 
@@ -63,8 +63,8 @@ def _add(builder, node):
     rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or RULES.get(node.operator)
     if rule is None:
         raise UnsupportedError(missing_rule(node.operator))
-    builder.takes_volumes = rule in TAKES_VOLUMES
-    if is_volume(node.shape) and not builder.takes_volumes:
+    builder.takes_3d = rule in TAKES_3D
+    if is_3d(node.shape) and not builder.takes_3d:
         raise UnsupportedError('it makes a 3-D map, for which it has no packed form')
     try:
         rule(builder, node)

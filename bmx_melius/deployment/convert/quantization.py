@@ -357,8 +357,8 @@ class _Quantizer:
         x, y = (self._without_limits(one) for one in (x, y))
         if (x.scale != y.scale).any():
             numbers = [*operation.inputs, self._result_of[id(operation)]]
-            most = max(abs(limit) for number in numbers for limit in self._ranges[number])
-            scale = max(most, _TINY) * _HEADROOM / _MAX_SUMMAND
+            largest = max(abs(limit) for number in numbers for limit in self._ranges[number])
+            scale = max(largest, _TINY) * _HEADROOM / _MAX_SUMMAND
             x, y = (self._rescaled(one, scale, 0, -_MAX_SUMMAND, _MAX_SUMMAND) for one in (x, y))
         bounds = x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1]
         return _Grid(self._emit('add', [x.number, y.number]), x.scale, x.shift + y.shift, bounds)
@@ -395,8 +395,8 @@ def _whole(x, default):
 
 def _rescaling(factor, summand, low, high):
     """Return attributes and arrays of the rescaling n factor[c] + summand[c], limited to low to high."""
-    most = np.abs(factor).max()
-    shift = _MAX_SHIFT if most == 0 else int(min(max(math.floor(30 - math.log2(most)), OFFSET_SHIFT), _MAX_SHIFT))
+    largest = np.abs(factor).max()
+    shift = _MAX_SHIFT if largest == 0 else int(min(max(math.floor(30 - math.log2(largest)), OFFSET_SHIFT), _MAX_SHIFT))
     limit = 2.0**31 - 1
     multiplier = np.rint(factor * 2.0**shift).clip(-limit, limit).astype(np.int32)
     offset = np.rint(summand * 2.0**OFFSET_SHIFT).clip(-limit, limit).astype(np.int32)

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 
+from ...errors import name_some
 from .calibration import Damage
 from .verification import Verification
 
@@ -76,8 +77,7 @@ class Report:
         for left in self.left:
             reasons[left.reason].append(f'{left.node} ({left.operator})')
         for reason, places in reasons.items():
-            shown = ', '.join(places[:3]) + (f' and {len(places) - 3} more' if len(places) > 3 else '')
-            lines.append(f'left to MXNet: {shown}: {reason}')
+            lines.append(f'left to MXNet: {name_some(places)}: {reason}')
         if self.left or self.packed_operators > 1:
             lines.append(
                 'runs only in MXNet (SymbolBlock.imports, Module, predict, evaluate): Session, the C library, serve, score, export-c and '
@@ -94,11 +94,10 @@ class Report:
 
     def not_binary(self):
         """Return a line about `float_signs`, with the way to make these layers binary."""
-        shown = ', '.join(self.float_signs[:3]) + (f' and {len(self.float_signs) - 3} more' if len(self.float_signs) > 3 else '')
         return (
-            f'{self.binary_layers} binary layers; with binary weights, but not computed by bit operations: {shown}: what they read is not '
-            'known to be signs. If it is, use QActivation, or register the function with bmx.register_quantizer '
-            '(docs/networks.md, "Other signs")'
+            f'{self.binary_layers} binary layers; with binary weights, but not computed by bit operations: '
+            f'{name_some(self.float_signs)}: what they read is not known to be signs. If it is, use QActivation, or register the function '
+            'with bmx.register_quantizer (docs/networks.md, "Your own quantizers")'
         )
 
     def _verified(self):

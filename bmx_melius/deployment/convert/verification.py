@@ -15,7 +15,7 @@ from ..program.operation_table import BITS_KIND, OPERATIONS
 from ..program.program import Program
 from ..program.reference import apply
 from ..runtime import engine
-from .builder import is_volume, map_shape
+from .builder import is_3d, map_shape
 
 TOLERANCE = 1e-4  # relative to the largest value that an operation computes or adds
 HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
@@ -110,7 +110,7 @@ def _verify_program(lowered, values, result, tolerance):
             expected = np.concatenate([expected > middle for middle in lowered.middles.get(number, [0])], axis=1)  # 0: of signs
             _require_equal(entry.node, computed, expected)
             result.bits += expected.size
-        elif operation.name == 'binary_conv' or is_volume(entry.node.shape) and entry.node in lowered.binary_layers:
+        elif operation.name == 'binary_conv' or is_3d(entry.node.shape) and entry.node in lowered.binary_layers:
             _require_equal(entry.node, computed, expected)
             result.integers += expected.size
             result.binary_layers += 1
@@ -201,7 +201,7 @@ def _as_map(array, by_depth=True):
     if array.ndim == 2:
         return array
     shape = map_shape(array.shape)
-    return (array.swapaxes(1, 2) if by_depth and is_volume(array.shape) else array).reshape(len(array), *shape)
+    return (array.swapaxes(1, 2) if by_depth and is_3d(array.shape) else array).reshape(len(array), *shape)
 
 
 def _require_finite(values):

@@ -71,6 +71,9 @@ class OperationType:
         before and after.
     like : str or None
         For ``positions`` the operation on two values that it computes with its constants.
+    view : {None, 'channels', 'shape'}
+        For operations that compute nothing: whether the result consists of `channels` of the inputs, or of all elements in another `shape`.
+        It can lie in memory where the inputs do, in another `shape` only if the map has one position.
     rounds : {'never', 'products', 'always'}
         Where the result is rounded: ``never`` if all inputs are integers; as sums of ``products`` are, so not if all numbers are small
         multiples of a power of two; or ``always``.
@@ -88,6 +91,7 @@ class OperationType:
     shape: str = 'same'
     elementwise: Optional[str] = None
     like: Optional[str] = None
+    view: Optional[str] = None
     rounds: str = 'never'
     since: int = FIRST_VERSION
 
@@ -168,7 +172,13 @@ OPERATIONS = {
     'global_avg_pool': OperationType(8, 'Mean over height and width, which become 1.', shape='global', rounds='always'),
     'add': OperationType(9, 'x + y, of equal shape.', inputs=(2, 2), shape='equal', elementwise='values'),
     'concat': OperationType(
-        10, 'The inputs one after the other along the channels.', inputs=(1, MAX_OPERANDS), kinds=_ANY, result=None, shape='joined'
+        10,
+        'The inputs one after the other along the channels.',
+        inputs=(1, MAX_OPERANDS),
+        kinds=_ANY,
+        result=None,
+        shape='joined',
+        view='channels',
     ),
     'slice': OperationType(
         11,
@@ -177,6 +187,7 @@ OPERATIONS = {
         result=None,
         attributes={'begin': (0, MAX_CHANNELS), 'end': _CHANNELS},
         shape='cut',
+        view='channels',
     ),
     'shuffle': OperationType(
         12,
@@ -186,7 +197,9 @@ OPERATIONS = {
         attributes={'groups': _CHANNELS},
         shape='groups',
     ),
-    'flatten': OperationType(13, 'All elements of an image, row by row, as a flat value.', kinds=_ANY, result=None, shape='flat'),
+    'flatten': OperationType(
+        13, 'All elements of an image, row by row, as a flat value.', kinds=_ANY, result=None, shape='flat', view='shape'
+    ),
     'expand': OperationType(14, 'Real: +1 where the bit is set, `low` (-1 or 0) elsewhere.', kinds=_BITS, attributes={'low': (-1, 0)}),
     'prelu': OperationType(
         15, 'x where x > 0, x `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='products'
@@ -229,7 +242,7 @@ OPERATIONS = {
         like='add',
         rounds='products',
     ),
-    'unflatten': OperationType(23, 'A flat value as a map of height and width 1.', kinds=_ANY, result=None, shape='map'),
+    'unflatten': OperationType(23, 'A flat value as a map of height and width 1.', kinds=_ANY, result=None, shape='map', view='shape'),
     'elu': OperationType(
         24, 'x where x > 0, (exp(x) - 1) `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='always'
     ),

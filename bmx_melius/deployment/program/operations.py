@@ -99,9 +99,9 @@ def _convolution(operation, inputs):
     if x.channels % groups or channels % groups:
         raise ProgramError(f'{operation.name} cannot split {x.channels} into {channels} channels in {groups} groups')
     window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
-    most = _MAX_WEIGHTS.get(operation.name)
-    if most and window // groups >= most:
-        raise ProgramError(f'{operation.name} with {window // groups} weights per output; fewer than {most} are exact')
+    limit = _MAX_WEIGHTS.get(operation.name)
+    if limit and window // groups >= limit:
+        raise ProgramError(f'{operation.name} with {window // groups} weights per output; fewer than {limit} are exact')
     if x.channels // groups % attributes.get('planes', 1):
         raise ProgramError(f'binary_conv cannot split the {x.channels // groups} channels of a group into {attributes["planes"]} planes')
     if operation.name != 'binary_conv' and window >= MAX_ELEMENTS:

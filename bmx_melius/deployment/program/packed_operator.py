@@ -53,13 +53,8 @@ def read_structure(attributes):
     ProgramError
         If the attribute is missing or not a valid structure.
     """
-    if STRUCTURE not in attributes:
-        raise ProgramError(
-            f'{NAME}: the symbol was written by an earlier version of bmx-melius and has no attribute {STRUCTURE}:'
-            ' run bmx-melius convert again'
-        )
     try:
-        return _read(attributes[STRUCTURE])
+        return _read(attributes.get(STRUCTURE, ''))
     except ProgramError as error:
         raise ProgramError(f'{NAME}: the attribute {STRUCTURE} is damaged: {error}') from error
 

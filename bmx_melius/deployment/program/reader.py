@@ -56,13 +56,13 @@ def read_header(words, has_arrays):
         raise ProgramError('word 3, checksum: it does not match: the file is damaged')
     if zero != 0:
         raise ProgramError(f'word 7, zero: it is {zero}')
-    for word, number, what, most in (
+    for word, number, what, limit in (
         (4, inputs, 'inputs', MAX_INPUTS),
         (5, operations, 'operations', MAX_OPERATIONS),
         (6, outputs, 'outputs', MAX_OUTPUTS),
     ):
-        if number > most:
-            raise ProgramError(f'word {word}, {what}: there are {number}; at most {most} are possible')
+        if number > limit:
+            raise ProgramError(f'word {word}, {what}: there are {number}; at most {limit} are possible')
 
 
 @dataclasses.dataclass
@@ -94,13 +94,13 @@ class _Totals:
             filters = -(-(attributes['out_channels'] // groups) // FILTER_BLOCK) * FILTER_BLOCK
             self.groups += groups
             self.weights += filters * channels * attributes['kernel_h'] * attributes['kernel_w']
-        for total, what, most in (
+        for total, what, limit in (
             (self.operands, 'all inputs', MAX_ALL_OPERANDS),
             (self.groups, 'all groups', MAX_ALL_GROUPS),
             (self.weights, 'all weights', MAX_ALL_WEIGHTS),
         ):
-            if total > most:
-                raise ProgramError(f'{place.of(what)}: {total} so far; at most {most} are possible')
+            if total > limit:
+                raise ProgramError(f'{place.of(what)}: {total} so far; at most {limit} are possible')
 
 
 class Reader:
@@ -127,10 +127,10 @@ class Reader:
         self.position += count
         return self.words[self.position - count : self.position]
 
-    def count(self, word, least_words, what):
-        """Return a number of the header, if it is at least 1 and that many items of at least `least_words` words can follow."""
+    def count(self, word, min_words, what):
+        """Return a number of the header, if it is at least 1 and that many items of at least `min_words` words can follow."""
         number = int(self.words[word])
-        if not 1 <= number <= self.left // least_words:
+        if not 1 <= number <= self.left // min_words:
             raise ProgramError(f'word {word}, {what}: there are {number}; {self.left} words are left')
         return number
 
@@ -159,9 +159,9 @@ class Reader:
             raise ProgramError(f'word {start}, {Place(number, field="opcode")}: {opcode} is unknown')
         name = _NAMES[opcode]
         row, place = OPERATIONS[name], Place(number, name)
-        least, most = row.inputs
-        if not least <= inputs <= most:
-            raise ProgramError(f'word {start + 2}, {place.of("inputs")}: there are {inputs}; {least} to {most} are possible')
+        low, high = row.inputs
+        if not low <= inputs <= high:
+            raise ProgramError(f'word {start + 2}, {place.of("inputs")}: there are {inputs}; {low} to {high} are possible')
         sources = self.sources(inputs, len(values), place.of('inputs'))
         operation = Operation(name, tuple(sources), self._attributes(row, place))
         result = named_result(number, operation, values)  # before sizes are computed from it
@@ -203,7 +203,7 @@ class Reader:
     def _attributes(self, row, place):
         start = self.position
         numbers = self.take(len(row.attributes), place.of('attributes')).tolist()
-        for index, (number, (name, (least, most))) in enumerate(zip(numbers, row.attributes.items())):
-            if not least <= number <= most:
-                raise ProgramError(f'word {start + index}, {place.of(name)}: {number}; {least} to {most} exist')
+        for index, (number, (name, (low, high))) in enumerate(zip(numbers, row.attributes.items())):
+            if not low <= number <= high:
+                raise ProgramError(f'word {start + index}, {place.of(name)}: {number}; {low} to {high} exist')
         return dict(zip(row.attributes, numbers))

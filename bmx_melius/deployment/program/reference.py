@@ -64,12 +64,12 @@ def _memory(program, values, last_use, batch):
         return value.channels * value.height * value.width * (4 if value.kind == REAL_KIND else 1)
 
     first = len(program.inputs)
-    most = held = 0
+    peak = held = 0
     for number, operation in enumerate(program.operations, first):
         held += size(values[number])
-        most = max(most, held + _copied(operation, values[operation.inputs[0]], values[number]))
+        peak = max(peak, held + _copied(operation, values[operation.inputs[0]], values[number]))
         held -= sum(size(values[source]) for source in set(operation.inputs) if last_use[source] == number and source >= first)
-    return most * batch
+    return peak * batch
 
 
 def _copied(operation, x, result):
@@ -302,10 +302,6 @@ def _avg_pool(x, ceil, count_pad, **geometry):
     return np.divide(*_window_sums(x, ceil, count_pad, geometry))
 
 
-def _global_avg_pool(x):
-    return x.mean(axis=(2, 3), keepdims=True, dtype=np.float64).astype(np.float32)
-
-
 # --- the rest -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -314,29 +310,9 @@ def _of_channels(numbers, x):
     return numbers.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-def _threshold(x, threshold, flip):
-    return (x >= _of_channels(threshold, x)) != _of_channels(flip, x)
-
-
-def _affine(x, scale, shift):
-    return x * _of_channels(scale, x) + _of_channels(shift, x)
-
-
-def _prelu(x, slope):
-    return np.where(x > 0, x, x * _of_channels(slope, x))
-
-
-def _clip(x, low, high):
-    return np.minimum(np.maximum(x, _of_channels(low, x)), _of_channels(high, x))
-
-
 def _sigmoid(x):
     decay = np.exp(-np.abs(x.astype(np.float64)))
     return (np.where(x >= 0, 1, decay) / (1 + decay)).astype(np.float32)
-
-
-def _elu(x, slope):
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * _of_channels(slope, x))
 
 
 def _gelu(x):
@@ -364,27 +340,23 @@ def _of_positions(numbers, x):
     return numbers.reshape(-1) if x.ndim == 2 else numbers
 
 
-def _shuffle(x, groups):
-    return x.reshape(len(x), groups, -1, *x.shape[2:]).swapaxes(1, 2).reshape(x.shape)
-
-
 _FUNCTIONS = {
     'conv': _conv,
     'binary_conv': _binary_conv,
-    'threshold': _threshold,
-    'affine': _affine,
+    'threshold': lambda x, threshold, flip: (x >= _of_channels(threshold, x)) != _of_channels(flip, x),
+    'affine': lambda x, scale, shift: x * _of_channels(scale, x) + _of_channels(shift, x),
     'relu': lambda x: np.maximum(x, np.float32(0)),
     'max_pool': _max_pool,
     'avg_pool': _avg_pool,
-    'global_avg_pool': _global_avg_pool,
+    'global_avg_pool': lambda x: x.mean(axis=(2, 3), keepdims=True, dtype=np.float64).astype(np.float32),
     'add': np.add,
     'concat': lambda *inputs: np.concatenate(inputs, axis=1),
     'slice': lambda x, begin, end: x[:, begin:end],
-    'shuffle': _shuffle,
+    'shuffle': lambda x, groups: x.reshape(len(x), groups, -1, *x.shape[2:]).swapaxes(1, 2).reshape(x.shape),
     'flatten': lambda x: x.reshape(len(x), -1),
     'expand': lambda bits, low: np.where(bits, np.float32(1), np.float32(low)),
-    'prelu': _prelu,
-    'clip': _clip,
+    'prelu': lambda x, slope: np.where(x > 0, x, x * _of_channels(slope, x)),
+    'clip': lambda x, low, high: np.minimum(np.maximum(x, _of_channels(low, x)), _of_channels(high, x)),
     'sigmoid': _sigmoid,
     'abs': np.abs,
     'multiply': np.multiply,
@@ -392,7 +364,7 @@ _FUNCTIONS = {
     'scale_map': lambda x, factor, **_: x * _of_positions(factor, x),
     'shift_map': lambda x, summand, **_: x + _of_positions(summand, x),
     'unflatten': lambda x: x[:, :, None, None],
-    'elu': _elu,
+    'elu': lambda x, slope: np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * _of_channels(slope, x)),
     'gelu': _gelu,
     'upsample': _upsample,
     'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True),

@@ -27,7 +27,7 @@ class _Words:
         self.stored = self.repeated = 0
 
     @property
-    def most(self):
+    def max_repeated(self):
         """The possible number of words of arrays that are not stored; it limits the memory that a small file can request."""
         return REPEATED_WORDS + REPEATED_PER_STORED * self.stored
 
@@ -65,7 +65,7 @@ class ArrayWriter:
         content = _layout(dtype, shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
         number = self._known.get(content, 0)
         self._words.repeated += repeated_by_planes(operation, words)
-        if number and self._words.repeated + words <= self._words.most:
+        if number and self._words.repeated + words <= self._words.max_repeated:
             self._words.repeated += words
             return Written(number, words, array)
         self._words.stored += words
@@ -104,5 +104,7 @@ class ArrayReader:
     def repeat(self, words, what):
         """Count words that are used again. Raises `ProgramError` if there are too many."""
         self._words.repeated += words
-        if self._words.repeated > self._words.most:
-            raise ProgramError(f'{what}: {self._words.repeated} words of repeated arrays so far; at most {self._words.most} are possible')
+        if self._words.repeated > self._words.max_repeated:
+            raise ProgramError(
+                f'{what}: {self._words.repeated} words of repeated arrays so far; at most {self._words.max_repeated} are possible'
+            )

@@ -54,9 +54,7 @@ def read_packed(prefix, decodes=True):
     except UserError as error:
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
-    # symbols of earlier versions have no structure, and only MXNet needs it
-    same = structure is None or structure == text_of(found)
-    if not same or not inputs_fit or not outputs_fit:
+    if structure != text_of(found) or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
     return program, words, input_names, output_order, borders
 
@@ -70,7 +68,7 @@ def runs_without_mxnet(prefix):
 
 
 def _read_symbol(files):
-    """Return the names of the inputs and the words, the structure or None, the operator output for each network output, and `Borders`."""
+    """Return the names of the inputs and the words, the structure, the operator output for each network output, and `Borders`."""
     path = files.symbol_file
     symbol = SymbolJson.parse(files.symbol_text, path)
     borders, operators = _operators(symbol)

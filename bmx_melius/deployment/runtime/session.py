@@ -1,5 +1,6 @@
 """Execution of packed networks without MXNet."""
 
+import functools
 import hashlib
 import os
 from typing import Any, List, Optional, Tuple, Union
@@ -8,7 +9,7 @@ import numpy as np
 
 from ...errors import UserError
 from ...files.exported import Description, Exported
-from ...vision.class_scores import describe_classes, number_of_classes, require_finite, require_names
+from ...vision.classifier import Classifier
 from ...vision.preprocessing import Image, InputSpec
 from ..program.operations import ProgramError
 from ..program.program import Program
@@ -167,18 +168,18 @@ class Session:
         """
         if isinstance(top, bool) or not isinstance(top, int) or top < 1:
             raise UserError(f'top must be a whole number of at least 1, not {top!r}')
+        classifier = self._classifier
+        (rows,) = classifier.most_probable(classifier(classifier.spec.array(image), ['the image']), top)
+        return [(str(row['class']) if row['name'] is None else row['name'], row['probability']) for row in rows]
+
+    @functools.cached_property
+    def _classifier(self):
         if self.input_spec is None:
             raise UserError(
                 f'{self._name} has no description of the preprocessing of images: convert the network again with '
                 'input_spec=InputSpec(...), or call the session with preprocessed arrays'
             )
-        scores = self(self.input_spec.array(image))
-        classes = number_of_classes([array.shape for array in ([scores] if isinstance(scores, np.ndarray) else scores)], self._name)
-        require_names(self.class_names, classes, self._description.source)
-        scores = scores.reshape(1, classes)
-        require_finite(scores, self._name, ['the image'])
-        described = describe_classes(scores[0], self.class_names, top)
-        return [(str(number) if name is None else name, probability) for number, name, probability in described]
+        return classifier_of(self, self._name, self.input_spec, self.class_names, self._description.source)
 
     def output_shapes(self, *shapes: Tuple[int, ...]) -> List[Tuple[int, ...]]:
         """Return the shapes of the outputs for inputs of these shapes, batch included. Raises `UserError` if the shapes do not fit.
@@ -323,6 +324,11 @@ class Session:
     def working_memory(self, *inputs: np.ndarray) -> int:
         """Return the bytes that a run needs in addition to weights, inputs and outputs. Requires the compiled engine."""
         return self._runner.working_memory(self._maps(inputs), self._threads)
+
+
+def classifier_of(session: Session, name: str, spec: InputSpec, class_names: Optional[List[str]], source: str) -> Classifier:
+    """Return the `Classifier` that a session runs. Parameters and errors are those of `Classifier`."""
+    return Classifier(name, session, session.output_shapes((1, *spec.shape)), spec, class_names, source)
 
 
 def _in_network(border, shape):

@@ -19,13 +19,14 @@ shifts of the weights.
 The binary filters of all bases are one convolution with five times as many filters, which is applied to each of the five activations.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import mxnet as mx
 import numpy as np
 
 from ...errors import UserError
 from ...signatures import hands_on
+from ..channels import element
 from ..layers import BinaryConv2D, QActivation, QConv2D
 from ..quantizers import FULL_PRECISION, Array, everywhere, rounds_to_sign, sign
 
@@ -52,10 +53,6 @@ def scales(F: Any, weight: Array) -> Array:
     return F.BlockGrad(F.batch_dot(inverse, products))
 
 
-def _element(F, vector, index):
-    return F.reshape(F.slice_axis(vector, axis=0, begin=index, end=index + 1), shape=(1, 1, 1, 1))
-
-
 class ABCActivations(QActivation):
     """BASES signs of a map, each after the addition of an element of the parameter ``shift`` minus 1/2.
 
@@ -68,7 +65,7 @@ class ABCActivations(QActivation):
             self.shift = self.params.get('shift', shape=(BASES,), init=mx.init.Constant(mx.nd.array(0.5 + SHIFTS)))
 
     def hybrid_forward(self, F, x, shift):
-        return [super(ABCActivations, self).hybrid_forward(F, F.broadcast_add(x, _element(F, shift - 0.5, n))) for n in range(BASES)]
+        return [super(ABCActivations, self).hybrid_forward(F, F.broadcast_add(x, element(F, shift - 0.5, n))) for n in range(BASES)]
 
 
 class ABCWeights(QConv2D):
@@ -79,6 +76,8 @@ class ABCWeights(QConv2D):
     keep the magnitude.
     """
 
+    facts_of_method = {'method': 'abc_net', 'stored_bits': BASES}
+
     def __init__(self, channels: int, *geometry: Any, **arguments: Any) -> None:
         super().__init__(channels, *geometry, **{'weight_decay': True, **arguments})
         if self._kwargs['num_group'] > 1:
@@ -88,15 +87,11 @@ class ABCWeights(QConv2D):
         with self.name_scope():
             self.beta = self.params.get('beta', shape=(BASES,), init='ones')
 
-    @property
-    def facts(self) -> Dict[str, object]:
-        return {**super().facts, 'method': 'abc_net', 'stored_bits': BASES}
-
     def quantized_weight(self, F, weight):
         return super().quantized_weight(F, shifted(F, weight))
 
     def hybrid_forward(self, F, *activations, weight, beta):
-        betas = [_element(F, beta, n) for n in range(BASES)]
+        betas = [element(F, beta, n) for n in range(BASES)]
         if self.binarization.is_float:
             return super().hybrid_forward(F, F.add_n(*map(F.broadcast_mul, activations, betas)), weight)
         bases = self.quantized_weight(F, weight)

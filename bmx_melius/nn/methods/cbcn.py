@@ -20,7 +20,7 @@ binary operations, the "x4" of the MeliusNet paper, table 3. The center loss and
 loop, and not part of this project; neither are they in the code.
 """
 
-from typing import Any, Dict
+from typing import Any
 
 from ...errors import UserError
 from ...signatures import hands_on
@@ -45,6 +45,8 @@ class CirculantWeights(QConv2D):
     Arguments as in `QConv2D`, without groups and bias; the kernel must be square, and input and output channels multiples of 4.
     """
 
+    facts_of_method = {'method': 'cbcn'}
+
     def __init__(self, channels: int, *geometry: Any, in_channels: int = 0, **arguments: Any) -> None:
         for name, number in (('channels', channels), ('in_channels', in_channels)):
             if number % ORIENTATIONS:
@@ -55,10 +57,6 @@ class CirculantWeights(QConv2D):
         if self._kwargs['num_group'] > 1:
             raise UserError('circulant filters have no grouped convolutions: use groups=1')
         self._channels = self._kwargs['num_filter'] = channels  # after the shape of the weight has been determined
-
-    @property
-    def facts(self) -> Dict[str, object]:
-        return {**super().facts, 'method': 'cbcn'}
 
     def hybrid_forward(self, F, x, weight):
         filters = [weight]

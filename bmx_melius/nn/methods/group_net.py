@@ -30,6 +30,8 @@ from typing import Any
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
+from ..channels import element
+
 BASES = 5
 
 # Arguments of `bmx_melius.BinaryConv2D`, with the activation ``approx_sign`` and its threshold 1, in the first stage of training ``tanh``.
@@ -71,7 +73,7 @@ class GroupSum(HybridBlock):
             self.scale = self.params.get('scale', shape=(BASES,), init=FromZeroToOne())
 
     def hybrid_forward(self, F, *maps, scale):
-        return F.add_n(*(F.broadcast_mul(x, _element(F, scale, j)) for j, x in enumerate(maps)))
+        return F.add_n(*(F.broadcast_mul(x, element(F, scale, j)) for j, x in enumerate(maps)))
 
 
 class SoftGate(HybridBlock):
@@ -99,10 +101,6 @@ class SoftGate(HybridBlock):
     def hybrid_forward(self, F, *maps, gate):
         *maps, total = maps
         # one product with T: MXNet's graph fails to add more than 8 gradients in some cases
-        share = _element(F, F.sigmoid(gate), 0)
+        share = element(F, F.sigmoid(gate), 0)
         rest = F.broadcast_mul(total, 1 - share)
         return [F.broadcast_mul(x, share) + rest for x in maps]
-
-
-def _element(F, vector, index):
-    return F.reshape(F.slice_axis(vector, axis=0, begin=index, end=index + 1), shape=(1, 1, 1, 1))

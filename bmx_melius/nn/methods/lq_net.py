@@ -23,7 +23,7 @@ device only; its weights enter v* before the update, here after it; its moving a
 sets v to v*; the code of a weight of exactly 0 is -1, here +1.
 """
 
-from typing import Any, Dict, Tuple
+from typing import Any, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -65,6 +65,8 @@ class LQActivation(QActivation):
     array([0.  , 0.45, 0.9 , 1.35, 1.35], dtype=float32)
     """
 
+    facts_of_method = {'method': 'lq_net'}
+
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         if self.bits not in (2, FULL_PRECISION):
@@ -75,10 +77,6 @@ class LQActivation(QActivation):
                 self.basis = self.params.get('basis', shape=(2,), init=initial, grad_req='null', differentiable=False)
                 # The value has no effect. The optimizer must not be able to make it anything but finite.
                 self.moments = self.params.get('moments', shape=(1, 3, 3), init='zeros', lr_mult=0, wd_mult=0)
-
-    @property
-    def facts(self) -> Dict[str, object]:
-        return {**super().facts, 'method': 'lq_net'}
 
     def quantized_in_parts(self, F: Any, x: Array, basis: Array, moments: Array) -> Tuple[Array, Array]:
         basis = F.sort(basis, axis=0)
@@ -115,6 +113,8 @@ class LQWeights(QConv2D):
     Weight decay applies to W, whose magnitude v follows, as in the authors' code.
     """
 
+    facts_of_method = {'method': 'lq_net', 'sign': 0}
+
     def __init__(self, channels: int, *geometry: Any, **arguments: Any) -> None:
         super().__init__(channels, *geometry, **{'weight_decay': True, **arguments})
         if not self.binarization.is_float:
@@ -123,10 +123,6 @@ class LQWeights(QConv2D):
                 self.basis = self.params.get(
                     'basis', shape=(channels, 1, 1, 1), init=mx.init.Constant(initial), grad_req='null', differentiable=False
                 )
-
-    @property
-    def facts(self) -> Dict[str, object]:
-        return {**super().facts, 'method': 'lq_net', 'sign': 0}
 
     def quantized_weight(self, F, weight, basis):
         value = F.broadcast_mul(basis, super().quantized_weight(F, weight))

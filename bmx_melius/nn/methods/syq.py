@@ -13,7 +13,7 @@ with 1 / sqrt(n), for filters of n weights, which is about the mean magnitude of
 layers would drown the shortcuts, and little is learned.
 """
 
-from typing import Any, Dict
+from typing import Any
 
 import mxnet as mx
 
@@ -25,15 +25,13 @@ from .low_bit import LowBitConv2D
 class SYQWeights(QConv2D):
     """Convolution with binary weights and the parameter ``scale``, of shape (1, 1, kernel height, kernel width)."""
 
+    facts_of_method = {'method': 'syq', 'sign': 0}
+
     def __init__(self, *geometry: Any, **arguments: Any) -> None:
         super().__init__(*geometry, **arguments)
         if not self.binarization.is_float:
             with self.name_scope():
                 self.scale = self.params.get('scale', shape=(1, 1, *self._kwargs['kernel']), init='ones')
-
-    @property
-    def facts(self) -> Dict[str, object]:
-        return {**super().facts, 'method': 'syq', 'sign': 0}
 
     def quantized_weight(self, F, weight, scale):
         return super().quantized_weight(F, weight) * F.broadcast_mul(scale, F.ones_like(weight))

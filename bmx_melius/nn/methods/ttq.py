@@ -13,7 +13,7 @@ The paper prints dN (equation 7) without the minus sign of the derivative of -N,
 that code. A ternary weight takes 2 bits.
 """
 
-from typing import Any, Dict
+from typing import Any
 
 from ...signatures import hands_on
 from ..layers import QConv2D
@@ -24,16 +24,14 @@ from .low_bit import LowBitConv2D
 class TTQWeights(QConv2D):
     """Convolution with ternary weights and the parameters ``positive`` and ``negative``, of shape (1, 1, 1, 1)."""
 
+    facts_of_method = {'method': 'ttq'}
+
     def __init__(self, *geometry: Any, **arguments: Any) -> None:
         super().__init__(*geometry, **arguments)
         if not self.binarization.is_float:
             with self.name_scope():
                 self.positive = self.params.get('positive', shape=(1, 1, 1, 1), init='ones')
                 self.negative = self.params.get('negative', shape=(1, 1, 1, 1), init='ones')
-
-    @property
-    def facts(self) -> Dict[str, object]:
-        return {**super().facts, 'method': 'ttq'}
 
     def quantized_weight(self, F, weight, positive, negative):
         ternary = super().quantized_weight(F, weight)

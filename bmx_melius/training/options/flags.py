@@ -6,6 +6,7 @@ from ...arguments import Parser, add_val_fraction, epochs, json_object, numbers,
 from ...data.datasets import DATASETS, LEVELS
 from ...data.random_operations import MAX_MAGNITUDE
 from ...errors import UserError
+from ...nn.binarization import APPROXIMATIONS
 from ..network import INITIALIZERS
 from ..optimization import MODES, SCALINGS
 from ..optimizer_names import OPTIMIZERS, optimizer_name
@@ -138,7 +139,7 @@ def _add_network_flags(group, zoo):
         '--use-pretrained',
         'start from published weights of SOURCE, which define options of the network (see docs/zoo.md); without SOURCE from '
         'those of GluonCV for its networks (this project has published none); downloaded. For data of another number of classes '
-        'the output layer starts anew',
+        'the output layer is newly initialized',
     )
     group.add_argument(
         '--initialization',
@@ -156,7 +157,7 @@ def _add_network_flags(group, zoo):
 
 
 def _add_bmxnet_flags(group):
-    """Add options of MeliusNet, BinaryDenseNet and residual networks that are flags in BMXNet-v2, whose names are accepted, too."""
+    """Add options of MeliusNet, BinaryDenseNet and residual networks that are flags in BMXNet-v2, whose names are also accepted."""
     group.add_argument(
         '--activation-bits',
         '--bits-a',
@@ -179,7 +180,7 @@ def _add_bmxnet_flags(group):
     )
     group.add_argument(
         '--approximation',
-        choices=('', 'xnor', 'binet'),
+        choices=APPROXIMATIONS,
         help='scale binary convolutions: binet by the mean magnitude of each filter, xnor also by that of the input',
     )
     group.add_argument(
@@ -224,7 +225,7 @@ def _add_fine_tuning_flags(group):
     group.add_argument(
         '--freeze',
         metavar='PATTERN',
-        help='do not train the loaded parameters in whose names this regular expression is found: "features" for all but the output '
+        help='do not train the loaded parameters whose names contain a match of this regular expression: "features" for all but the output '
         'layer; frozen batch normalization uses its running statistics (names as in .params files; --dry-run lists some)',
     )
     group.add_argument(
@@ -326,7 +327,7 @@ def _add_training_flags(group):
     group.add_argument(
         '--ensemble-training',
         choices=ENSEMBLE_TRAININGS,
-        help='of an ensemble such as resnet18_benn: train the members one after the other, each on a sample of the images (bagging) or on '
+        help='for an ensemble such as resnet18_benn: train the members one after the other, each on a sample of the images (bagging) or on '
         'samples weighted by the errors of the members before (boosting), or all at once with the loss of their vote (joint) '
         f'(default: {BAGGING})',
     )

@@ -8,6 +8,7 @@ import re
 from ...arguments import flag_of, require
 from ...data.datasets import DATASETS
 from ...nn.quantizers import FULL_PRECISION
+from ..network import NETWORK_OPTIONS
 from ..optimization import SCALINGS
 from ..optimizer_names import optimizer_defaults
 
@@ -32,7 +33,9 @@ PROTOCOL = {
     'bits': 1,
 }
 
-LOGGED = {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'batch_size': 128, 'lr_mode': 'step'}
+# Rates that decay at some epochs, without warm-up and weight decay.
+STEP = {**PROTOCOL, 'lr_mode': 'step', 'warmup_epochs': 0, 'wd': 0.0}
+LOGGED = {**STEP, 'optimizer': 'adam', 'lr': 0.001, 'batch_size': 128}
 
 # Shared by methods whose authors use the same program: HWGQ and LQ-Net; DoReFa-Net, TTQ and SYQ.
 LINEAR = {
@@ -47,13 +50,11 @@ LINEAR = {
     'augmentation': 'low',
 }
 TENSORPACK = {
-    **PROTOCOL,
+    **STEP,
     'optimizer': 'adam',
     'optimizer_params': {'epsilon': 1e-5},
     'wd': 5e-6,
     'no_wd': True,
-    'warmup_epochs': 0,
-    'lr_mode': 'step',
     'lr_decay': 0.2,
     'augmentation': 'low',
 }
@@ -62,13 +63,10 @@ PRESETS = {
     'meliusnet': PROTOCOL,
     # MeliusNet, supplement B. Not in the paper but in the authors' code: adam, no weight decay, no warm-up.
     'naive': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'adam',
         'lr': 0.001,
-        'wd': 0.0,
-        'warmup_epochs': 0,
         'num_epochs': 40,
-        'lr_mode': 'step',
         'lr_decay_epoch': [35, 37],
     },
     # MeliusNet, section 4.2 (32-bit networks). Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
@@ -81,27 +79,22 @@ PRESETS = {
     'resnet-e': {**LOGGED, 'num_epochs': 40, 'lr_decay_epoch': [34, 37]},
     'binary-densenet': {**LOGGED, 'num_epochs': 50, 'lr_decay_epoch': [40, 45]},
     'birealnet': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'sgd',
         'lr': 0.08,
-        'wd': 0.0,
-        'warmup_epochs': 0,
         'num_epochs': 40,
         'batch_size': 1024,
-        'lr_mode': 'step',
         'lr_decay_epoch': [20, 30],
         'augmentation': 'low',
     },
     # The stages of Martinez et al. 2020, arXiv:2003.11535, with the schedule of their replication in Larq Zoo; see docs/training.md.
     'real-to-binary': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'adam',
         'lr': 0.001,
-        'wd': 0.0,
         'warmup_epochs': 5,
         'num_epochs': 75,
         'batch_size': 256,
-        'lr_mode': 'step',
         'lr_decay': 0.3,
         'lr_decay_epoch': [40, 60, 70],
     },
@@ -130,50 +123,40 @@ PRESETS = {
         'batch_size': 2048,
     },
     'xnor-net': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'adam',
         'lr': 0.001,
-        'wd': 0.0,
-        'warmup_epochs': 0,
         'num_epochs': 55,
         'batch_size': 800,
-        'lr_mode': 'step',
         'lr_decay': [0.5, 0.2, 0.5, 0.2],
         'lr_decay_epoch': [18, 29, 43, 52],
         'augmentation': 'low',
     },
     'bnn': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'sgd',
         'lr': 0.1,
         'wd': 1e-4,
-        'warmup_epochs': 0,
         'num_epochs': 100,
         'batch_size': 256,
-        'lr_mode': 'step',
         'lr_decay_epoch': [30, 60, 90],
     },
     'abc-net': {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.0001, 'wd': 0.0, 'warmup_epochs': 0, 'batch_size': 50},
     'groupnet': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'adam',
         'lr': 0.0005,
-        'wd': 0.0,
-        'warmup_epochs': 0,
         'num_epochs': 40,
         'batch_size': 256,
-        'lr_mode': 'step',
         'lr_decay_epoch': [20, 30],
     },
     'cbcn': {
-        **PROTOCOL,
+        **STEP,
         'optimizer': 'nag',
         'lr': 0.1,
         'wd': 5e-4,
-        'warmup_epochs': 0,
         'num_epochs': 200,
         'batch_size': 128,
-        'lr_mode': 'step',
         'lr_decay': 0.2,
         'lr_decay_epoch': [60, 120, 160],
         'augmentation': 'low',
@@ -268,12 +251,6 @@ STAGES = {
 
 # How the members of an ensemble are trained (see `series`); JOINT is a single run with the loss of the vote.
 ENSEMBLE_TRAININGS = BAGGING, BOOSTING, JOINT = ('bagging', 'boosting', 'joint')
-
-# Flags that are arguments of the network; networks without such an argument are trained without the flag.
-NETWORK_OPTIONS = (
-    'initial_layers', 'clip_threshold', 'bits', 'weight_bits', 'activation_bits', 'activation_method', 'weight_quantization',
-    'approximation', 'downsample_structure', 'slices', 'shortcut_groups', 'binary_shortcut', 'strided_shortcut',
-)  # fmt: skip
 
 # Flag -> flags that require it, with their defaults (those of GluonCV).
 DEPENDENT = {

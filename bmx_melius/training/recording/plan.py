@@ -46,7 +46,9 @@ def describe_run(options, model, source, graph, counts, schedule, attention=None
             f'augmentation {_describe_augmentation(options)}{_describe_bootstrap(options.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
             f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
-            f'optimizer  {options.optimizer}{_describe_split(options)}, weight decay {options.wd:g}, seed {options.seed}'
+            f'optimizer  {options.optimizer}'
+            + (f', binary weights {options.binary_optimizer} at {options.binary_lr:g}' if options.binary_optimizer else '')
+            + f', weight decay {options.wd:g}, seed {options.seed}'
             + (f'; the moving average of the weights is evaluated and exported (ema {options.ema:g})' if options.ema else ''),
             f'objective  {_describe_objective(options, attention)}',
             f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}; scaling {options.lr_scaling} by '
@@ -90,10 +92,6 @@ def describe_check(net, batches, options):
     if options.last_gamma:
         lines.append('(with --last-gamma, gradients of 0 in residual blocks are intended in the first update)')
     return '\n           '.join(lines)
-
-
-def _describe_split(options):
-    return f', binary weights {options.binary_optimizer} at {options.binary_lr:g}' if options.binary_optimizer else ''
 
 
 def _describe_augmentation(options):

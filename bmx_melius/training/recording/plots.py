@@ -156,8 +156,8 @@ def _scale_from_zero(axes, values):
     """Set a logarithmic scale that includes 0: most weights never flip, the mean is far below 1, and a few weights flip very often."""
     from matplotlib.ticker import FuncFormatter
 
-    least = min((mean for mean in values['mean'] if mean), default=1)
-    axes.set_yscale('symlog', linthresh=min(1, 10 ** math.floor(math.log10(least))), linscale=0.5)
+    smallest = min((mean for mean in values['mean'] if mean), default=1)
+    axes.set_yscale('symlog', linthresh=min(1, 10 ** math.floor(math.log10(smallest))), linscale=0.5)
     axes.set_ylim(0, 1.5 * max(1, *values['p100']))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f'{number:g}'))
 

@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 import tensorflow
-from tensorflow_recording import channels_first, commit_of, save, to_mxnet
+from recording import channels_first, commit_of, save, to_mxnet
 
 tf = tensorflow.compat.v1
 BASES, UPDATES = 5, 20000

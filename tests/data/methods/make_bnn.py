@@ -22,6 +22,7 @@ from models.resnet_binary import BasicBlock, ResNet_cifar10  # noqa: E402
 Binarize.forward, Binarize.backward = staticmethod(Binarize.forward), staticmethod(Binarize.backward)
 WIDTH = 4  # channels after the stem
 
+recording = Recording('bnn', 'github.com/itayhubara/BinaryNet.pytorch', CHECKOUT)
 net = ResNet_cifar10(depth=14)
 net.inplanes = WIDTH
 net.conv1, net.bn1 = nn.Conv2d(3, WIDTH, 3, 1, 1, bias=False), nn.BatchNorm2d(WIDTH)
@@ -30,7 +31,5 @@ net.layer2 = net._make_layer(BasicBlock, 2 * WIDTH, 2, stride=2, do_bntan=False)
 net.layer3 = nn.Identity()
 net.avgpool, net.bn2 = nn.AdaptiveAvgPool2d(1), nn.BatchNorm1d(2 * WIDTH)
 net.fc, net.bn3, net.logsoftmax = nn.Linear(2 * WIDTH, 5), nn.Identity(), nn.Identity()
-
-recording = Recording('bnn', 'github.com/itayhubara/BinaryNet.pytorch', CHECKOUT)
 recording.run('network', net, (4, 3, 8, 8), whole_gradients=False)
 recording.save()

@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 import numpy as np
-from tensorflow_recording import commit_of, save
+from recording import commit_of, save
 from tensorpack_graphs import graph_case, tf, use_tensorpack
 
 SIZE, CHANNELS, FILTERS = 5, 4, 6

@@ -13,7 +13,7 @@ from importlib import metadata
 
 import numpy as np
 import tensorflow as tf
-from tensorflow_recording import channels_first, commit_of, save, to_mxnet
+from recording import case_of, commit_of, save
 
 NETWORK, LAST = 'examples/imagenet/res18-hwgq-3ne-clip-poly-320k/train_val.prototxt', 'res3b'
 NARROWER = 8
@@ -110,9 +110,7 @@ def main():
         dy = np.round(random.normal(size=y.shape) * 64) / 64
         total = tf.reduce_sum(y * dy)
     dx, *gradients = tape.gradient(total, [x, *network.weights])
-    case = {key: channels_first(value) for key, value in (('x', x.numpy()), ('y', y.numpy()), ('dy', dy), ('dx', dx.numpy()))}
-    for n, (weight, gradient) in enumerate(zip(network.weights, gradients)):
-        case.update({f'weight{n:02}': to_mxnet(weight.numpy()), f'gradient{n:02}': to_mxnet(gradient.numpy())})
+    case = case_of({'x': x, 'y': y, 'dy': dy, 'dx': dx}, network.weights, gradients)
     commit = commit_of(checkout)
     save('hwgq', {'stages': case}, repository='github.com/zhaoweicai/hwgq', commit=commit, tensorflow=metadata.version('tensorflow-cpu'))
 

@@ -8,7 +8,7 @@ import functools
 import sys
 
 import numpy as np
-from tensorflow_recording import commit_of, save
+from recording import commit_of, save
 from tensorpack_graphs import graph_case, tf, use_tensorpack
 
 NARROWER, STAGES = 8, 2

@@ -130,9 +130,8 @@ y.backward(torch.from_numpy(normal('layer:dy', y.shape)))
 layer.conv.weight.data.copy_(latent)
 functions.updateBinaryGradWeight(nodes_of(layer))
 gradients = {name: parameter.grad.numpy() for name, parameter in layer.named_parameters()}
-recording.arrays.update({'latent': latent.numpy(), 'layer:y': y.detach().numpy(), 'layer:dx': x.grad.numpy()})
-recording.arrays.update({f'layer:d:{name}': gradient for name, gradient in gradients.items()})
-recording.metadata['cases']['layer'] = {'x': shape, 'shapes': {name: gradient.shape for name, gradient in gradients.items()}}
+recording.arrays['latent'] = latent.numpy()
+recording.add('layer', x, y, gradients)
 
 with open(f'{CHECKOUT}/models/alexnetxnor.lua') as source:
     lua.execute(source.read())

@@ -9,7 +9,7 @@ import types
 
 import numpy as np
 import tensorflow
-from tensorflow_recording import channels_first, commit_of, to_mxnet
+from recording import case_of, commit_of
 
 tf = tensorflow.compat.v1
 
@@ -69,7 +69,4 @@ def graph_case(build, x, centers=(('gamma', 1.0), ('basis', None)), dy=None, tra
         gradients = tf.gradients(y, [image, *weights], tf.constant(dy, tf.float32))
         further = also() if also else {}
         values, (result, dx, *gradients), further = session.run([weights, [y, *gradients], further], {image: x})
-    case = {key: channels_first(np.asarray(value)) for key, value in (('x', x), ('y', result), ('dy', dy), ('dx', dx))}
-    for n, (weight, gradient) in enumerate(zip(values, gradients)):
-        case.update({f'weight{n:02}': to_mxnet(weight), f'gradient{n:02}': to_mxnet(gradient)})
-    return {**case, **further}
+    return {**case_of({'x': x, 'y': result, 'dy': dy, 'dx': dx}, values, gradients), **further}

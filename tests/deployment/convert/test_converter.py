@@ -171,13 +171,9 @@ def test_networks_with_several_inputs_and_outputs(export, tmp_path):
         bmx.convert(*files, prefix, {'data0': x.shape})
 
 
-def test_packed_networks_take_other_batches_and_sizes(convert):
+def test_packed_networks_take_other_batches_and_sizes(pack_whole):
     layers = nn.Conv2D(16, 3, 2), nn.BatchNorm(), bmx.BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(4)
-    net = initialized(sequence(*layers), (1, 3, 9, 9))
-    _, prefix = convert(net, (1, 3, 9, 9))
-    x = nd.random.normal(shape=(3, 3, 21, 14))
-    np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+    pack_whole(sequence(*layers), (1, 3, 9, 9), sizes=[(21, 14)])
 
 
 def test_module_trains_exports_and_loads(tmp_path):
@@ -199,17 +195,6 @@ def test_module_trains_exports_and_loads(tmp_path):
         each.forward(batch, is_train=False)
         outputs.append(each.get_outputs()[0].asnumpy())
     np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-6)
-
-
-def test_networks_exported_without_the_sign_mark_are_packed_identically(small, tmp_path):
-    symbol, params = small
-    bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
-    assert old.count('"__other__"') == 2
-    symbol.write_text(old)
-    bmx.convert(symbol, params, tmp_path / 'old', (1, 3, 8, 8))
-    for suffix in ('-symbol.json', '-0000.params'):
-        assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
 
 
 def test_one_bit_that_is_not_the_sign_is_not_packed(convert):
@@ -384,7 +369,7 @@ def test_the_quantizer_of_the_guide_replaces_such_a_sign_and_is_packed(convert, 
     monkeypatch.setattr(quantizers, 'QUANTIZERS', dict(quantizers.QUANTIZERS))
     guide = (ROOT / 'docs' / 'networks.md').read_text()
     names = {}
-    exec(guide.partition('## Other signs')[2].partition('```python')[2].partition('```')[0], names)
+    exec(guide.partition('## Your own quantizers')[2].partition('```python')[2].partition('```')[0], names)
     shape = (1, 8, 6, 6)
     x = mx.nd.array([-2, -1e-3, 0, 1e-3, 2])
     x.attach_grad()

@@ -1,11 +1,6 @@
-"""The command that converts networks: its report, its arguments, the description of the input, and predictions afterwards."""
+"""The command that converts networks: its report, its arguments, and the description of the input."""
 
 import json
-
-import cv2
-import numpy as np
-from mxnet.gluon import nn
-from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 
@@ -47,12 +42,3 @@ def test_command_takes_the_shape_from_the_summary_and_stores_it_in_the_symbol(sm
     assert run('convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
     assert not (tmp_path / 'packed-summary.json').exists(), 'that of another network'
     assert bmx.Session(tmp_path / 'packed').class_names is None
-
-
-def test_predict_gives_the_same_probabilities_for_a_packed_network(export, run, tmp_path):
-    files = export(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.GlobalAvgPool2D(), nn.Dense(3)), (1, 3, 8, 8)))
-    assert run('convert', *files, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
-    cv2.imwrite(str(tmp_path / 'image.png'), np.random.randint(0, 255, size=(9, 9, 3)))
-    results = [run('predict', tmp_path / name, tmp_path / 'image.png', '--input-size', 8, '--json') for name in ('net', 'packed')]
-    expected, predicted = ([row['probability'] for row in json.loads(result[1])['predictions'][0]['top']] for result in results)
-    np.testing.assert_allclose(predicted, expected, rtol=1e-4)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
-from support.conversions import imported, programs
+from support.conversions import imported, next_to, programs, signs
 from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
@@ -13,10 +13,6 @@ from bmx_melius import UserError
 from bmx_melius.deployment.convert import thresholds
 
 pytest_plugins = ['support.conversions']  # its fixtures
-
-
-def signs(*shape):
-    return np.where(np.random.randn(*shape) >= 0, 1, -1).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +29,16 @@ def signs(*shape):
         (lambda: bmx.QDense(10), (3, 50)),
         (lambda: bmx.QDense(10, no_offset=True, use_bias=True), (2, 5, 3, 3)),
         (lambda: bmx.BinaryConv2D(16, 3, padding=1), (2, 8, 5, 5)),
+        (lambda: bmx.QConv3D(8, 3, padding=1), (2, 64, 4, 5, 5)),
+        (lambda: bmx.QConv3D(8, 3, padding=1, pad_value=0), (1, 33, 3, 4, 5)),
+        (lambda: bmx.QConv3D(8, 3, padding=1, pad_value=1, no_offset=True), (1, 8, 5, 4, 4)),
+        (lambda: bmx.QConv3D(8, (4, 3, 2), (2, 1, 2), (3, 1, 0)), (1, 32, 5, 6, 7)),
+        (lambda: bmx.QConv3D(8, 3, 2, 2, 2, pad_value=0, no_offset=True), (2, 40, 6, 7, 6)),
+        (lambda: bmx.QConv3D(8, (3, 1, 3), padding=(2, 0, 1), dilation=(2, 1, 1), groups=2), (1, 64, 5, 3, 4)),
+        (lambda: bmx.QConv3D(8, 3, padding=1, groups=8, pad_value=0), (1, 8, 3, 4, 4)),
+        (lambda: bmx.QConv3D(8, (1, 3, 3)), (2, 5, 3, 4, 4)),
+        (lambda: bmx.QConv3D(8, 3, padding=1), (1, 7, 1, 4, 4)),
+        (lambda: bmx.QConv3D(8, 3, padding=1, apply_scaling=True, use_bias=True, activation='relu'), (1, 16, 3, 4, 4)),
     ],
 )
 def test_single_layers_become_packed_blocks(layer, shape):
@@ -41,7 +47,9 @@ def test_single_layers_become_packed_blocks(layer, shape):
     packed = bmx.deploy(layer, shape)
     for batch in (shape[0], 4):
         x = nd.array(signs(batch, *shape[1:]))
-        np.testing.assert_allclose(packed(x).asnumpy(), layer(x).asnumpy(), rtol=1e-6)
+        is_exact = isinstance(layer, bmx.BinaryConv2D) or not layer.binarization.apply_scaling
+        tolerance = dict(rtol=0) if is_exact else dict(rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(packed(x).asnumpy(), layer(x).asnumpy(), **tolerance)
 
 
 def test_dense_layers_that_read_bits_are_packed():
@@ -92,6 +100,5 @@ def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
         parameter.set_data(nd.random.uniform(0.5, 2, shape=64) if kind == 'running_var' else nd.random.normal(shape=64))
     report, prefix = convert(net, shape)
     threshold = next(operation for operation in programs(prefix)[0].operations if operation.name == 'threshold').arrays['threshold']
-    steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
-    x = (threshold[None, :, None, None] + steps * np.spacing(np.abs(threshold))[None, :, None, None]).astype(np.float32)
+    x = next_to(threshold, (16, 16))
     np.testing.assert_array_equal(imported(prefix)(nd.array(x)).asnumpy(), net(nd.array(x)).asnumpy())

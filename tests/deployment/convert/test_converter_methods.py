@@ -1,134 +1,60 @@
 """Conversion of the operators of other binary methods: their layers become one packed operator with MXNet's results."""
 
-import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
-from support.method_layers import BLOCKS, Constants, Gate, LearnedScales, MapScale, Residual, Shift, binary_conv, sequence
-from support.small_networks import randomize_statistics
+from support.conversions import names_of, next_to, programs
+from support.method_layers import BLOCKS, Constants, Gate, LearnedScales, MapScale, Residual, Shift, binary_conv
+from support.small_networks import sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.runtime.packed_files import read_packed
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.lq_net import LQActivation, LQConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
+
+pytest_plugins = ['support.conversions']  # its fixtures
 
 CHANNELS, SIZE = 32, 8
 SHAPE = (2, CHANNELS, SIZE, SIZE)
 BASIS = [0.9, 0.4]  # of activations of LQ-Net: the levels 0, 0.4, 0.9 and 1.3
 
 
-@pytest.fixture
-def pack(tmp_path):
-    """Convert a block with random parameters; return the block, the prefix of the packed files, and the report."""
-
-    def call(net, shape=SHAPE, **values):
-        """`values`: what is assigned to the parameters whose names end with these keys."""
-        net.initialize(mx.init.Normal(0.5))
-        net.hybridize()
-        net(nd.zeros(shape))
-        randomize_statistics(net)
-        for name, parameter in net.collect_params().items():
-            for suffix in values:
-                if name.endswith(suffix):
-                    parameter.set_data(nd.array(values[suffix]))
-        net.export(str(tmp_path / 'net'))
-        files = tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params'
-        return net, tmp_path / 'packed', bmx.convert(*files, tmp_path / 'packed', shape)
-
-    return call
-
-
-def check(packed, shape=SHAPE, x=None):
-    """Compare the packed network, which must be one operator, with MXNet's; return its program."""
-    net, prefix, report = packed
-    assert report.packed_operators == 1 and not report.left
-    x = nd.random.normal(shape=(3, *shape[1:])) if x is None else x
-    expected, program = net(x).asnumpy(), read_packed(prefix)[0]
-    tolerance = dict(rtol=1e-5, atol=1e-5 * np.abs(expected).max())
-    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, **tolerance)
-    as_map = (lambda array: array[:, :, None]) if len(shape) == 3 else (lambda array: array)
-    np.testing.assert_allclose(reference.run(program, [as_map(x.asnumpy())])[0], as_map(expected), **tolerance)
-    np.testing.assert_allclose(
-        mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(x).asnumpy(), expected, **tolerance
-    )
-    return program
-
-
-def names(program):
-    return [operation.name for operation in program.operations]
-
-
 @pytest.mark.parametrize('method', BLOCKS)
-def test_a_layer_of_another_method_becomes_one_operator_with_mxnets_results(method, pack):
-    packed = pack(BLOCKS[method](CHANNELS, SIZE))
-    assert packed[2].verification.binary_layers == packed[2].binary_layers == 1
-    check(packed)
+def test_a_layer_of_another_method_becomes_one_operator_with_mxnets_results(method, pack_whole):
+    _, report = pack_whole(BLOCKS[method](CHANNELS, SIZE), SHAPE)
+    assert report.verification.binary_layers == report.binary_layers == 1
 
 
 @pytest.mark.parametrize('form', ['map', 'reshape', 'expand'])
 @pytest.mark.parametrize('shape', [SHAPE, (2, CHANNELS, 1, 1)])
-def test_gates_scale_the_channels(form, shape, pack):
-    check(pack(sequence(binary_conv(CHANNELS), Gate(CHANNELS, form)), shape), shape)
-
-
-FUNCTIONS = {
-    'prelu': nn.PReLU,
-    'prelu of each channel': lambda: nn.PReLU(in_channels=CHANNELS),
-    'leaky': lambda: nn.LeakyReLU(0.3),
-    'sigmoid': lambda: nn.Activation('sigmoid'),
-    'swish': nn.Swish,
-    'hard sigmoid': lambda: nn.HybridLambda(lambda F, x: F.hard_sigmoid(x, alpha=0.3, beta=0.25)),
-    'hard swish': lambda: nn.HybridLambda(lambda F, x: x * F.clip(x + 3, 0, 6) / 6),
-    'relu6': lambda: nn.HybridLambda(lambda F, x: F.minimum(F.relu(x), 6)),
-    'hard tanh': lambda: nn.HybridLambda(lambda F, x: F.clip(x, -1, 1)),
-    'maximum': lambda: nn.HybridLambda(lambda F, x: F.maximum(x, -0.5)),
-    'abs and square': lambda: nn.HybridLambda(lambda F, x: F.abs(-x) + F.square(x)),
-    'differences': lambda: nn.HybridLambda(lambda F, x: (x - F.relu(x)) * (F.sigmoid(x) - x)),
-    'means': lambda: nn.HybridLambda(
-        lambda F, x: F.broadcast_mul(
-            F.broadcast_mul(F.mean(x, axis=1, keepdims=True), x), F.mean(x, axis=(0, 1), exclude=True, keepdims=True)
-        )
-    ),
-    'spatial mean': lambda: nn.HybridLambda(lambda F, x: F.mean(x, axis=(2, 3))),
-}
-
-
-@pytest.mark.parametrize('name', FUNCTIONS)
-def test_functions_after_a_binary_convolution_are_packed(name, pack):
-    net = sequence(nn.BatchNorm(), binary_conv(CHANNELS, no_offset=True), nn.BatchNorm(), FUNCTIONS[name]())
-    check(pack(net))
-
-
-@pytest.mark.parametrize('name', ['prelu', 'sigmoid', 'swish', 'hard sigmoid', 'maximum', 'abs and square'])
-def test_functions_of_vectors_are_packed(name, pack):
-    check(pack(sequence(nn.Dense(8), FUNCTIONS[name](), bmx.QActivation(), bmx.QDense(5)), (2, 6)), (2, 6))
+def test_gates_scale_the_channels(form, shape, pack_whole):
+    pack_whole(sequence(binary_conv(CHANNELS), Gate(CHANNELS, form)), shape)
 
 
 # --- constants for positions ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('together', [True, False])
-def test_factors_of_channels_rows_and_columns_are_not_multiplied_out(together, pack):
+def test_factors_of_channels_rows_and_columns_are_not_multiplied_out(together, pack_whole):
     net = sequence(nn.BatchNorm(), binary_conv(CHANNELS, no_offset=True), LearnedScales(CHANNELS, SIZE, SIZE, together))
-    program = check(pack(net))
-    assert names(program) == ['threshold', 'binary_conv', 'affine', 'scale_map']
+    program, _ = pack_whole(net, SHAPE)
+    assert names_of(program) == ['threshold', 'binary_conv', 'affine', 'scale_map']
     assert program.operations[-1].arrays['factor'].shape == (1, SIZE, SIZE)
 
 
 @pytest.mark.parametrize('adds', [False, True])
 @pytest.mark.parametrize('shape', [(1, CHANNELS, SIZE, SIZE), (1, 1, SIZE, SIZE), (1, 1, SIZE, 1), (1, 1, 1, SIZE), (1, CHANNELS, 1, SIZE)])
-def test_constants_for_positions_are_packed(shape, adds, pack):
-    program = check(pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), MapScale(shape, adds))))
+def test_constants_for_positions_are_packed(shape, adds, pack_whole):
+    program, _ = pack_whole(sequence(nn.BatchNorm(), binary_conv(CHANNELS), MapScale(shape, adds)), SHAPE)
     constants = program.operations[-1].arrays['summand' if adds else 'factor']
     assert constants.shape == shape[1:]
 
 
-def test_constants_for_positions_bind_the_size_of_the_input(pack, monkeypatch):
-    _, prefix, _ = pack(sequence(binary_conv(CHANNELS), MapScale((1, 1, SIZE, 1))))
+def test_constants_for_positions_bind_the_size_of_the_input(pack):
+    _, prefix = pack(sequence(binary_conv(CHANNELS), MapScale((1, 1, SIZE, 1))), SHAPE)
     session = bmx.Session(prefix)
     session(np.zeros((1, CHANNELS, SIZE, 5), np.float32))  # columns share their constants
     words = r'operation \d \(scale_map\): scale_map has constants for a map of 8 x 1, not of 9 x 8: give inputs of the size at conversion'
@@ -136,7 +62,7 @@ def test_constants_for_positions_bind_the_size_of_the_input(pack, monkeypatch):
     with pytest.raises(UserError, match=words):
         session(x)
     with pytest.raises(UserError, match=words):
-        reference.run(read_packed(prefix)[0], [x])
+        reference.run(programs(prefix)[0], [x])
 
 
 # --- thresholds -----------------------------------------------------------------------------------------------------------------------
@@ -162,26 +88,22 @@ class Scalar(Constants):
     ],
 )
 def test_inputs_next_to_a_shifted_threshold_get_mxnets_sign(before, pack):
-    shape = (1, CHANNELS, 16, 16)
-    net, prefix, _ = pack(sequence(*(make() for make in before), binary_conv(CHANNELS)), shape)
-    program = read_packed(prefix)[0]
-    assert names(program) == ['threshold', 'binary_conv']
-    threshold = program.operations[0].arrays['threshold'][None, :, None, None]
-    steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
-    x = (threshold + steps * np.spacing(np.abs(threshold))).astype(np.float32)
-    bits = np.zeros(x.shape, bool)
-
-    signs = sequence(*net._children.values())[: len(before)](nd.array(x)).asnumpy() >= 0
+    net = sequence(*(make() for make in before), binary_conv(CHANNELS))
+    _, prefix = pack(net, (1, CHANNELS, 16, 16))
+    (program,) = programs(prefix)
+    assert names_of(program) == ['threshold', 'binary_conv']
+    x = next_to(program.operations[0].arrays['threshold'], (16, 16))
+    signs = net[: len(before)](nd.array(x)).asnumpy() >= 0
     bits = reference.apply(program.operations[0], [x])
     np.testing.assert_array_equal(bits, signs)
     assert 0 < bits.mean() < 1
     np.testing.assert_array_equal(bmx.Session(prefix)(x), net(nd.array(x)).asnumpy())
 
 
-def test_a_shifted_value_that_is_read_elsewhere_too_is_compared_itself(pack):
+def test_a_shifted_value_that_is_read_elsewhere_too_is_compared_itself(pack_whole):
     shifts = nn.PReLU(in_channels=CHANNELS), Shift(CHANNELS), Residual(sequence(Shift(CHANNELS), binary_conv(CHANNELS)))
-    program = check(pack(sequence(*shifts)))
-    assert names(program) == ['prelu', 'affine', 'threshold', 'binary_conv', 'add']
+    program, _ = pack_whole(sequence(*shifts), SHAPE)
+    assert names_of(program) == ['prelu', 'affine', 'threshold', 'binary_conv', 'add']
     assert program.operations[2].inputs == program.operations[4].inputs[1:]
 
 
@@ -212,10 +134,9 @@ class Bases(Constants):
 
 
 @pytest.mark.parametrize('stacked', [False, True])
-def test_sums_of_several_binary_bases_are_packed(stacked, pack):
-    packed = pack(sequence(nn.BatchNorm(), Residual(Bases(CHANNELS, 2, stacked))))
-    assert packed[2].binary_layers == 2
-    check(packed)
+def test_sums_of_several_binary_bases_are_packed(stacked, pack_whole):
+    _, report = pack_whole(sequence(nn.BatchNorm(), Residual(Bases(CHANNELS, 2, stacked))), SHAPE)
+    assert report.binary_layers == 2
 
 
 # --- two bits -------------------------------------------------------------------------------------------------------------------------
@@ -224,12 +145,6 @@ def test_sums_of_several_binary_bases_are_packed(stacked, pack):
 def lq_activation():
     """Return an activation whose parameter is called lqactivation0_basis."""
     return LQActivation(2, 'round', prefix='lqactivation0_')
-
-
-def low_bit_net(activation_bits, layer, norm=True):
-    """A normalization, an activation rounded to few levels, and a layer."""
-    activation = bmx.QActivation(activation_bits, 'round') if activation_bits else bmx.QActivation()
-    return sequence(*[nn.BatchNorm()] * norm, activation, layer)
 
 
 @pytest.mark.parametrize(
@@ -252,9 +167,10 @@ def low_bit_net(activation_bits, layer, norm=True):
         (0, lambda: bmx.QDense(9, quantization='scaled_sign'), (3, 70)),
     ],
 )
-def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, layer, shape, pack):
-    program = check(pack(low_bit_net(activation_bits, layer()), shape), shape)
-    assert 'conv' not in names(program) and 'binary_conv' in names(program)
+def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, layer, shape, pack_whole):
+    activation = bmx.QActivation(activation_bits, 'round') if activation_bits else bmx.QActivation()
+    program, _ = pack_whole(sequence(nn.BatchNorm(), activation, layer()), shape)
+    assert 'conv' not in names_of(program) and 'binary_conv' in names_of(program)
 
 
 @pytest.mark.parametrize(
@@ -273,28 +189,27 @@ def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, 
         (lambda: bmx.BinaryConv2D(16, 3, padding=1, quantization='scaled_sign'), 1),
     ],
 )
-def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, convolutions, pack):
+def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, convolutions, pack_whole):
     layer = layer()
     scales = {}
     if isinstance(layer, SYQConv2D):
         kernel = layer.qconv._kwargs['kernel']
         scales['scale'] = np.random.uniform(-2, 2, (1, 1, *kernel))
-    packed = pack(sequence(nn.BatchNorm(), layer), lqactivation0_basis=BASIS, **scales)
-    program = check(packed)
-    assert names(program).count('binary_conv') == convolutions and 'conv' not in names(program)
-    assert packed[2].verification.largest_deviation < 1e-6
+    program, report = pack_whole(sequence(nn.BatchNorm(), layer), SHAPE, lqactivation0_basis=BASIS, **scales)
+    assert names_of(program).count('binary_conv') == convolutions and 'conv' not in names_of(program)
+    assert report.verification.largest_deviation < 1e-6
 
 
-def test_equal_scales_of_mirrored_positions_need_fewer_convolutions(pack):
+def test_equal_scales_of_mirrored_positions_need_fewer_convolutions(pack_whole):
     scale = np.array([[1, 2, 1], [3, 4, 3], [1, 2, 1]]).reshape(1, 1, 3, 3)
-    program = check(pack(sequence(nn.BatchNorm(), SYQConv2D(16, 3, 1, 1)), scale=scale))
-    assert names(program).count('binary_conv') == 4
+    program, _ = pack_whole(sequence(nn.BatchNorm(), SYQConv2D(16, 3, 1, 1)), SHAPE, scale=scale)
+    assert names_of(program).count('binary_conv') == 4
 
 
 @pytest.mark.parametrize('activation', [lambda: bmx.QActivation(2, 'round'), lq_activation])
-def test_a_value_of_two_bits_may_be_read_by_other_operators(activation, pack):
+def test_a_value_of_two_bits_may_be_read_by_other_operators(activation, pack_whole):
     conv = bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
-    check(pack(sequence(nn.BatchNorm(), activation(), Residual(conv)), lqactivation0_basis=BASIS))
+    pack_whole(sequence(nn.BatchNorm(), activation(), Residual(conv)), SHAPE, lqactivation0_basis=BASIS)
 
 
 @pytest.mark.parametrize('before', [[], [nn.BatchNorm], [nn.BatchNorm, lambda: Shift(CHANNELS)]])
@@ -304,19 +219,16 @@ def test_a_value_of_two_bits_may_be_read_by_other_operators(activation, pack):
 )
 def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, before, pack):
     shape = (1, CHANNELS, 16, 16)
-    layers = *(make() for make in before), activation()
-    net, prefix, report = pack(
-        sequence(*layers, bmx.QConv2D(8, 3, padding=1, pad_value=0, no_offset=True)), shape, lqactivation0_basis=BASIS
-    )
+    net = sequence(*(make() for make in before), activation(), bmx.QConv2D(8, 3, padding=1, pad_value=0, no_offset=True))
+    report, prefix = pack(net, shape, lqactivation0_basis=BASIS)
     assert report.verification.bits == 3 * np.prod(shape)
-    thresholds = [operation for operation in read_packed(prefix)[0].operations if operation.name == 'threshold']
+    thresholds = [operation for operation in programs(prefix)[0].operations if operation.name == 'threshold']
     assert [len(threshold.arrays['threshold']) // CHANNELS for threshold in thresholds] == planes
-    quantized = sequence(*net._children.values())[: len(layers)]
+    quantized = net[: len(before) + 1]
     levels = np.unique(quantized(nd.random.normal(shape=shape) * 3).asnumpy())
     assert len(levels) == 4
-    for numbers in np.concatenate([threshold.arrays['threshold'] for threshold in thresholds]).reshape(3, 1, CHANNELS, 1, 1):
-        steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
-        x = (numbers + steps * np.maximum(np.spacing(np.abs(numbers)), np.finfo(np.float32).tiny)).astype(np.float32)
+    for numbers in np.concatenate([threshold.arrays['threshold'] for threshold in thresholds]).reshape(3, CHANNELS):
+        x = next_to(numbers, (16, 16))
         found = np.concatenate(
             [
                 reference.apply(threshold, [np.concatenate([x] * count, axis=1)]).reshape(count, *shape)
@@ -338,7 +250,7 @@ def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, befo
     ],
 )
 def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
-    _, _, report = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer()))
+    report, _ = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer()), SHAPE)
     assert words in str(report)
 
 
@@ -351,7 +263,7 @@ def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, word
     ],
 )
 def test_parameters_that_have_no_planes_leave_the_layer_with_the_reason(layer, values, words, pack):
-    _, _, report = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer()), **values)
+    report, _ = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer()), SHAPE, **values)
     assert words in str(report)
 
 
@@ -374,25 +286,15 @@ def line_network(classes=5):
 
 
 @pytest.mark.parametrize('classes', [0, 5])
-def test_networks_of_one_dimensional_convolutions_are_packed_as_maps_of_height_1(classes, pack):
-    shape = (2, 7, 40)
-    net, prefix, report = pack(line_network(classes), shape)
-    assert report.packed_operators == report.binary_layers == 1 and not report.left
-    x = nd.random.normal(shape=(3, 7, 52))
-    expected, session = net(x).asnumpy(), bmx.Session(prefix)
-    assert session.input_shapes == [(None, 7, 40)]
-    imported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
-    for found in (session(x.asnumpy()), imported(x).asnumpy()):
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+def test_networks_of_one_dimensional_convolutions_are_packed_as_maps_of_height_1(classes, pack_whole, tmp_path):
+    _, report = pack_whole(line_network(classes), (2, 7, 40), sizes=[(52,)])
+    assert report.binary_layers == 1
     with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 7, width\), not \(3, 7, 1, 52\)'):
-        session(x.asnumpy()[:, :, None])
+        bmx.Session(tmp_path / 'packed')(np.zeros((3, 7, 1, 52), np.float32))
 
 
 def test_signs_of_normalized_lines_are_those_of_mxnet_next_to_the_threshold(pack):
-    shape = (1, CHANNELS, 256)
-    net, prefix, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv1D(8, 3)), shape)
-    program = read_packed(prefix)[0]
-    threshold = program.operations[0].arrays['threshold'][None, :, None]
-    x = (threshold + np.arange(-128, 128, dtype=np.float32) * np.spacing(np.abs(threshold))).astype(np.float32)
+    net = sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv1D(8, 3))
+    _, prefix = pack(net, (1, CHANNELS, 256))
+    x = next_to(programs(prefix)[0].operations[0].arrays['threshold'], (256,))
     np.testing.assert_array_equal(bmx.Session(prefix)(x), net(nd.array(x)).asnumpy())

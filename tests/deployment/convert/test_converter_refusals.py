@@ -10,17 +10,13 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import nn
-from support.small_networks import initialized, sequence, small_network
+from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.files.parameters import read_parameters, write_parameters
 
-
-@pytest.fixture
-def small(export):
-    """Files of a small network."""
-    return export(small_network())
+pytest_plugins = ['support.conversions']  # its fixtures
 
 
 def changed(params, name, change):

@@ -33,6 +33,7 @@ from model_zoo.resnet import BinaryResNet
 pytest_plugins = ['support.conversions']  # its fixtures
 
 DENORMAL = 1e-40
+SMALL = 1, 3, 16, 16
 FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of one or two bits, but no binary layers in the engine
 TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
 LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
@@ -128,28 +129,32 @@ def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, conve
         assert compared.mean() > 0.5
 
 
+def check_one_operator(net, shape, convert, binary_layers, **tolerance):
+    """Convert a network to one operator with so many binary layers; with a tolerance (`atol` of the largest), compare its logits."""
+    report, prefix = convert(net, shape)
+    assert report.binary_layers == binary_layers and [node['op'] for node in operators(prefix)] == [NAME] and not report.left
+    x = nd.random.normal(shape=(2, *shape[1:]))
+    expected = net(x).asnumpy()
+    if tolerance:
+        atol = tolerance['atol'] * np.abs(expected).max()
+        np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=tolerance['rtol'], atol=atol)
+
+
 @pytest.mark.parametrize('name', BASES)
 def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
-    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
-    report, prefix = convert(net, (1, 3, 16, 16))
-    assert report.binary_layers == BASES[name]
-    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
+    net = get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16))
+    check_one_operator(initialized(net, SMALL, mx.init.Xavier()), SMALL, convert, BASES[name])
 
 
 @pytest.mark.parametrize('name', REAL_INPUTS)
 def test_networks_with_binary_weights_of_real_inputs_become_one_operator_that_gives_mxnets_logits(name, convert):
-    shape = (2, 3, 64, 64)
-    net = initialized(get_model(name, classes=10, **of_size(name, 64)), shape, mx.init.Xavier())
-    report, prefix = convert(net, shape)
-    assert report.binary_layers == REAL_INPUTS[name] and [node['op'] for node in operators(prefix)] == [NAME]
-    x = nd.random.normal(shape=shape)
-    expected = net(x).asnumpy()
-    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+    net = initialized(get_model(name, classes=10, **of_size(name, 64)), (1, 3, 64, 64), mx.init.Xavier())
+    check_one_operator(net, (1, 3, 64, 64), convert, REAL_INPUTS[name], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize('name', TWO_BITS)
 def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(name, convert):
-    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=16), (1, 3, 16, 16), mx.init.Xavier())
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=16), SMALL, mx.init.Xavier())
     for key, parameter in net.collect_params().items():
         if key.endswith(('running_mean', 'beta')):  # otherwise thresholds are 0, and so are exact sums before them
             parameter.set_data(nd.random.normal(scale=0.3, shape=parameter.shape))
@@ -157,24 +162,20 @@ def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(nam
             parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
         elif key.endswith('_basis') and parameter.shape == (2,):  # of the activations of LQ-Net
             parameter.set_data(nd.array([0.5, 0.8]))
-    report, prefix = convert(net, (1, 3, 16, 16))
     quantized_shortcuts = 3 if name in ('resnet18_hwgq', 'resnet18_lqnet_w1a2') else 0
-    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left and report.binary_layers == 16 + quantized_shortcuts
-    x = nd.random.normal(shape=(2, 3, 16, 16))
-    expected = net(x).asnumpy()
-    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+    check_one_operator(net, SMALL, convert, 16 + quantized_shortcuts, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize('name', FLOAT_ACTIVATIONS)
 def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
-    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), SMALL, mx.init.Xavier())
     if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights
-        report, prefix = convert(net, (1, 3, 16, 16))
+        report, prefix = convert(net, SMALL)
         assert report.binary_layers == 0
         assert [operation.name for operation in programs(prefix)[0].operations].count('binary_conv') == 0
         return
     with pytest.raises(UserError, match='nothing to convert: .* cannot be packed'):
-        convert(net, (1, 3, 16, 16))
+        convert(net, SMALL)
 
 
 @pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights
@@ -182,22 +183,11 @@ def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_m
     bits = {} if name.endswith('_32bit') else {'bits': 32}
     stem, size = ({'initial_layers': 'thumbnail'}, 16) if takes_option(name, 'initial_layers') else ({}, 64)
     net = get_model(name, classes=10, **stem, **bits, **of_size(name, size, full=long_run))
-    net = initialized(net, (1, 3, size, size), mx.init.Xavier())
-    report, prefix = convert(net, (1, 3, size, size))
-    assert report.binary_layers == 0 and [node['op'] for node in operators(prefix)] == [NAME]
-    x = nd.random.normal(shape=(2, 3, size, size))
-    expected = net(x).asnumpy()
-    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    check_one_operator(initialized(net, (1, 3, size, size), mx.init.Xavier()), (1, 3, size, size), convert, 0, rtol=1e-4, atol=1e-4)
 
 
-def test_reference_network_gives_its_logits(convert, tmp_path):
-    known = read_reference_network()
-    mx.nd.save(str(tmp_path / 'reference.params'), known['exported'])
-    net = get_model('meliusnet22', classes=40)
-    bmx.load_reference_parameters(net, str(tmp_path / 'reference.params'))
-    net.hybridize()
-    net(known['x'])
-    _, prefix = convert(net, (1, 3, 224, 224), verify=False)
+def test_reference_network_gives_its_logits(packed_reference):
+    known, prefix = read_reference_network(), packed_reference
     np.testing.assert_allclose(reference.run(programs(prefix)[0], [known['x'].asnumpy()])[0], known['logits'], atol=1e-3)
     np.testing.assert_allclose(imported(prefix)(known['x']).asnumpy(), known['logits'], atol=1e-3)
     np.testing.assert_allclose(bmx.Session(prefix)(known['x'].asnumpy()), known['logits'], atol=1e-3)

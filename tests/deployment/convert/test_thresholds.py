@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mxnet import nd
 
-from bmx_melius.deployment.convert.thresholds import BLOCKED, PLAIN, BatchNorm, NotMonotoneError, fold, layout_in_use, switching_points
+from bmx_melius.deployment.convert.thresholds import (
+    BLOCKED,
+    PLAIN,
+    BatchNorm,
+    NotMonotoneError,
+    fold,
+    layout_in_use,
+    rising_levels,
+    switching_points,
+)
 
 LARGEST = np.finfo(np.float32).max
 EXTREMES = np.array([0, -0.0, 1e-45, -1e-45, 1e-38, -1e-38, 1e30, -1e30, LARGEST, -LARGEST], dtype=np.float32)
@@ -126,3 +135,19 @@ def test_memory_layout_is_determined_from_values_of_the_network():
     z = nd.BatchNorm(y, *parameters, eps=1e-5, fix_gamma=False)
     expected = BLOCKED if mx.runtime.Features().is_enabled('MKLDNN') else PLAIN
     assert layout_in_use(batch_norm, y.asnumpy(), z.asnumpy()) == expected
+
+
+@pytest.mark.parametrize(
+    'function, most, levels',
+    [
+        (lambda x: nd.round(nd.clip(x, 0, 1) * 3) / 3, 4, (0, np.float32(1) / np.float32(3), np.float32(2) / np.float32(3), 1)),
+        (lambda x: nd.round(nd.clip(x, 0, 1) * 3) / 3, 3, None),  # there are more
+        (lambda x: (x >= -5) * 0.5 + (x > 1e30) * 2, 8, (0, 0.5, 2.5)),
+        (lambda x: (abs(x) < 1) * 1.0, 8, None),  # it falls
+        (lambda x: (x >= 0) * 2 - 1, 8, None),  # it begins below 0
+        (lambda x: x * 0, 8, None),  # it has one level
+        (lambda x: nd.relu(x), 8, None),
+    ],
+)
+def test_the_levels_of_a_step_function_are_found(function, most, levels):
+    assert rising_levels(function, most) == levels

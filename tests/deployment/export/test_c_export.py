@@ -7,20 +7,20 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.exported_c import SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc
-from support.packed import binary_layers, geometry, make_image
+from support.packed import binary_conv, binary_layers, chain, conv, make_image, operation, sign, window
+from support.packed_networks import engine_of
 from support.random_programs import Maker, describe
 from support.small_networks import initialized
 
 import bmx_melius as bmx
 from bmx_melius.deployment.c_export.layer_calls import UNSUPPORTED
-from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, Value
-from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.operations import OPERATIONS
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.deployment.runtime.packed_files import read_packed
 from model_zoo import get_model
 
+pytest_plugins = ['support.conversions']  # its fixtures
 pytestmark = needs_gcc
 
 POPCNT = ['-mpopcnt'] if platform.machine() == 'x86_64' else []  # the other way to count bits
@@ -43,7 +43,7 @@ def random_programs(seed, count):
 
 def compare(compiled, networks, name, maker, program):
     inputs = maker.data([(value.height, value.width) for value in program.inputs], batch=2)
-    expected = reference.run(program, inputs) if maker.exact else engine.Runner(program, program.to_words()).run(inputs)
+    expected = reference.run(program, inputs) if maker.exact else engine_of(program).run(inputs)
     for found, values in zip(compiled.run(name, inputs, networks[name][2]), expected):
         np.testing.assert_array_equal(found, values.reshape(len(values), -1), err_msg=describe(program))
 
@@ -75,25 +75,25 @@ NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions; and 
 
 
 @pytest.mark.parametrize('name, size, options', NETWORKS)
-def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, size, options, tmp_path):
+def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, size, options, convert, tmp_path):
     engine.require_engine()
     shape = (1, 3, size, size)
     net = initialized(get_model(name, classes=10, **(options or {})), shape, mx.init.Normal(0.2))
-    net.export(str(tmp_path / 'net'))
-    convert(tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params', tmp_path / 'packed', shape, verify=False)
-    program, _, _, outputs, _ = read_packed(tmp_path / 'packed')
+    _, prefix = convert(net, shape, verify=False)
+    program, _, _, outputs, _ = read_packed(prefix)
     images = np.random.RandomState(0).randn(2, *shape[1:]).astype(np.float32)
     compiled = compile_networks(tmp_path, {'net': exported(program, 'net', outputs=outputs)}, ['-O2'])
     if options is not None:
         np.testing.assert_array_equal(compiled.trace('net', [images]), bits_of_layers(program, [images]))
     (scores,) = compiled.run('net', [images], [10])
-    np.testing.assert_array_equal(scores, bmx.Session(tmp_path / 'packed')(images))
+    np.testing.assert_array_equal(scores, bmx.Session(prefix)(images))
 
 
-def run_one(tmp_path, program, inputs):
+def run_one(tmp_path, program, inputs, **flags):
     """Return the outputs of a program exported as C."""
     networks = {'net': exported(program, 'net')}
-    return compile_networks(tmp_path, networks).run('net', inputs, networks['net'][2])
+    outputs = compile_networks(tmp_path, networks, **flags).run('net', inputs, networks['net'][2])
+    return [output.reshape(-1, *program.values()[number].shape) for output, number in zip(outputs, program.outputs)]
 
 
 @pytest.mark.parametrize('channels', [3, 24])
@@ -101,46 +101,33 @@ def test_a_bias_before_a_scale_has_the_bits_of_the_engine(channels, tmp_path):
     """The engine makes one shift of both. The first layers add in another order than those after them, and those of many inputs."""
     engine.require_engine()
     random, operations = np.random.RandomState(0), []
-    for source, inputs in ((0, channels), (2, 5)):
-        window = {**geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'has_bias': 1, 'half': 0}
-        arrays = {'weight': random.randn(5, inputs, 3, 3).astype('f'), 'bias': random.randn(5).astype('f')}
-        scaling = {'scale': random.randn(5).astype('f'), 'shift': random.randn(5).astype('f')}
-        operations.append(Operation('conv', (source,), {'out_channels': 5, **window}, arrays))
-        operations.append(Operation('affine', (source + 1,), {}, scaling))
-    program = Program([Value(REAL_KIND, channels, 6, 6, False)], operations, [4])
+    for inputs in (channels, 5):
+        weight, (bias, scale, shift) = random.randn(5, inputs, 3, 3).astype('f'), random.randn(3, 5).astype('f')
+        operations += [conv(weight, bias=bias, **window(3, pad=1)), operation('affine', arrays={'scale': scale, 'shift': shift})]
+    program = chain((channels, 6, 6), *operations)
     inputs = [random.randn(2, channels, 6, 6).astype('f')]
-    (expected,) = engine.Runner(program, program.to_words()).run(inputs)
-    np.testing.assert_array_equal(run_one(tmp_path, program, inputs)[0], expected.reshape(2, -1))
+    np.testing.assert_array_equal(run_one(tmp_path, program, inputs), engine_of(program).run(inputs))
 
 
 def test_groups_of_bits_have_the_bits_of_the_interpreter_with_optimization(tmp_path):
     """GCC 12.2 removed the calls that copy the groups to words of their own (`kernel_sources`)."""
-    sign = {'threshold': np.zeros(8, 'f'), 'flip': np.zeros(8, bool)}
-    binary = {'out_channels': 64, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 2, 'pad_value': -1, 'offset': 0}
-    weight = {'weight': np.random.RandomState(0).rand(64, 3, 3, 4) < 0.5}
-    operations = [Operation('threshold', (0,), {}, sign), Operation('binary_conv', (1,), {**binary, 'planes': 1}, weight)]
-    program = Program([Value(REAL_KIND, 8, 10, 4, False)], operations, [2])
+    weight = np.random.RandomState(0).rand(64, 3, 3, 4) < 0.5
+    program = chain((8, 10, 4), sign(8), binary_conv(weight, groups=2, **window(3, pad=1)))
     inputs = [make_image(batch=2, channels=8, height=10, width=4)]
-    networks = {'net': exported(program, 'net')}
-    (found,) = compile_networks(tmp_path, networks, ['-O2']).run('net', inputs, networks['net'][2])
-    np.testing.assert_array_equal(found, reference.run(program, inputs)[0].reshape(2, -1))
+    np.testing.assert_array_equal(run_one(tmp_path, program, inputs, flags=['-O2']), reference.run(program, inputs))
 
 
 @pytest.mark.parametrize('reader', [{'begin': 0, 'end': 32}, {'begin': 8, 'end': 24}], ids=['all channels', 'some channels'])
 def test_a_map_that_is_read_before_a_binary_layer_is_added_to_it_keeps_its_values(reader, tmp_path):
-    operations = binary_layers()
-    operations += [Operation('slice', (2,), reader), Operation('relu', (4,)), Operation('add', (2, 3))]
-    program = Program([Value(REAL_KIND, 32, 5, 5, False)], operations, [5, 6])
+    operations = *binary_layers(), operation('slice', 2, **reader), operation('relu'), operation('add', 2, 3)
+    program = chain((32, 5, 5), *operations, outputs=[5, 6])
     inputs = [make_image(batch=2, channels=32, height=5, width=5)]
     for found, expected in zip(run_one(tmp_path, program, inputs), reference.run(program, inputs)):
-        np.testing.assert_array_equal(found, expected.reshape(2, -1))
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_maximum_of_a_map_with_negative_scales_is_that_of_the_scaled_map(tmp_path):
-    scaling = {'scale': np.linspace(-1, 1, 32).astype('f'), 'shift': np.linspace(-3, 2, 32).astype('f')}
-    pooling = Operation('max_pool', (4,), {**geometry(3, 2, 1), 'ceil': 0})
-    operations = [*binary_layers()[:2], Operation('abs', (2,)), Operation('affine', (3,), {}, scaling), pooling]
-    program = Program([Value(REAL_KIND, 32, 7, 6, False)], operations, [5])
+    scaling = operation('affine', arrays={'scale': np.linspace(-1, 1, 32).astype('f'), 'shift': np.linspace(-3, 2, 32).astype('f')})
+    program = chain((32, 7, 6), *binary_layers()[:2], operation('abs'), scaling, operation('max_pool', **window(3, 2, 1)))
     inputs = [make_image(batch=2, channels=32, height=7, width=6)]
-    (expected,) = reference.run(program, inputs)
-    np.testing.assert_allclose(run_one(tmp_path, program, inputs)[0], expected.reshape(2, -1), rtol=1e-6)
+    np.testing.assert_allclose(run_one(tmp_path, program, inputs), reference.run(program, inputs), rtol=1e-6)

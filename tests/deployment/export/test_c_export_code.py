@@ -9,13 +9,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.exported_c import FREESTANDING, exported, needs_gcc
-from support.packed import binary_layers, geometry, make_program
+from support.packed import binary_conv, binary_layers, chain, make_program, operation, window
 
 from bmx_melius import InputSpec, UserError
 from bmx_melius.deployment.c_export import kernel_sources
 from bmx_melius.deployment.c_export.c_files import to_c
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
-from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.operations import REAL_KIND, Value
 
 pytestmark = needs_gcc
 
@@ -121,10 +120,8 @@ def test_a_cpp_program_can_call_several_networks(tmp_path):
 
 def test_between_binary_layers_there_is_no_float_arithmetic():
     program = make_program(channels=40)
-    sign = {'threshold': np.arange(40, dtype='f'), 'flip': np.zeros(40, bool)}
-    binary = program.operations[1].attributes
-    weight = {'weight': np.random.RandomState(0).rand(40, 3, 3, 40) < 0.5}
-    program.operations[3:] = [Operation('threshold', (3,), {}, sign), Operation('binary_conv', (4,), binary, weight)]
+    compare = operation('threshold', 3, arrays={'threshold': np.arange(40, dtype='f'), 'flip': np.zeros(40, bool)})
+    program.operations[3:] = [compare, binary_conv(np.random.RandomState(0).rand(40, 3, 3, 40) < 0.5, 4, **window(3, pad=1))]
     program.outputs = [5]
     kernels, network = to_c(program, [0], 'net').files['net.c'].split('// --- network')
     called = re.findall(r'^    { (bmx_\w+)\(', network, re.MULTILINE)
@@ -137,11 +134,9 @@ def test_between_binary_layers_there_is_no_float_arithmetic():
 
 def test_a_residual_sum_is_added_in_place():
     """A binary layer adds to the map of an earlier one, and scaling follows the pooling: neither needs memory for another map."""
-    random, shape, operations = np.random.RandomState(0), (32, 8, 8), binary_layers()
-    scaling = {'scale': random.randn(32).astype('f'), 'shift': random.randn(32).astype('f')}
-    operations += [Operation('add', (2, 3)), Operation('affine', (4,), {}, scaling)]
-    operations.append(Operation('max_pool', (5,), {**geometry(2, 2), 'ceil': 0}))
-    network = to_c(Program([Value(REAL_KIND, *shape, False)], operations, [6]), [0], 'net')
+    shape, random = (32, 8, 8), np.random.RandomState(0)
+    scaling = operation('affine', arrays={'scale': random.randn(32).astype('f'), 'shift': random.randn(32).astype('f')})
+    network = to_c(chain(shape, *binary_layers(), operation('add', 2, 3), scaling, operation('max_pool', **window(2, 2))), [0], 'net')
     size = int(np.prod(shape))
     # the map of the sums, 16 bits; its bits and a window; at the beginning the input in the order of pixels
     assert network.arena <= max(4 * size + size // 8, 2 * size + size // 8 + 9 * 4 + 6 * size // 4)
@@ -167,9 +162,8 @@ def test_the_stack_does_not_grow_with_the_number_of_layers(tmp_path):
     processor = ['-m32', '-msse2', '-mfpmath=sse']
     frames = {}
     for count in (3, 60):
-        operations = [Operation('slice', (0,), {'begin': 0, 'end': channels + 1}) for channels in range(count)]
-        operations += [Operation('abs', (1 + number,)) for number in range(count)]
-        program = Program([Value(REAL_KIND, 64, 5, 6, False)], operations, [2 * count])
+        slices = [operation('slice', 0, begin=0, end=channels + 1) for channels in range(count)]
+        program = chain((64, 5, 6), *slices, *(operation('abs', 1 + number) for number in range(count)))
         write_files(tmp_path, to_c(program, [0], 'net'))
         subprocess.run(['gcc', *FREESTANDING, *processor, '-Os', '-fstack-usage', '-c', 'net.c'], check=True, cwd=tmp_path)
         rows = [row.split('\t') for row in (tmp_path / 'net.su').read_text().splitlines()]
@@ -202,7 +196,7 @@ def test_an_image_is_normalized_as_for_mxnet(tmp_path):
 def test_constants_that_are_nan_are_refused():
     program = make_program()
     program.operations.append(
-        Operation('affine', (program.outputs[0],), {}, {'scale': np.full(40, np.nan, 'f'), 'shift': np.zeros(40, 'f')})
+        operation('affine', program.outputs[0], arrays={'scale': np.full(40, np.nan, 'f'), 'shift': np.zeros(40, 'f')})
     )
     with pytest.raises(UserError, match=rf'the scale of affine \(operation {len(program.operations) - 1}\) contains NaN'):
         to_c(program, [0], 'net')

@@ -1,13 +1,13 @@
 """The command that exports programs as C: its files, the memory that it prints, and what it refuses."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from support.exported_c import compile_networks, exported, needs_gcc
 from support.packed import make_image, make_program, write_packed
 
-from bmx_melius import UserError
 from bmx_melius.__main__ import main
 from bmx_melius.deployment.c_export.c_files import to_c
 from bmx_melius.deployment.c_export.layer_calls import UNSUPPORTED
@@ -81,17 +81,13 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(arguments
     assert run(packed, tmp_path / 'c', *arguments) == 2
     error = capsys.readouterr().err
     assert error.count('\n') == 1
-    pytest.raises(UserError, _raise, error).match(message)
+    assert re.search(message, error)
     assert not (tmp_path / 'c').exists()
-
-
-def _raise(message):
-    raise UserError(message)
 
 
 @pytest.mark.parametrize('name', UNSUPPORTED)
 def test_an_operation_without_a_form_in_c_is_named(name, tmp_path, capsys):
-    attributes = {attribute: least for attribute, (least, _) in OPERATIONS[name].attributes.items()}
+    attributes = {attribute: low for attribute, (low, _) in OPERATIONS[name].attributes.items()}
     program = Program([Value(REAL_KIND, 4, 3, 3, False)], [Operation(name, (0,), attributes, {'eps': np.ones(1, 'f')})], [1])
     write_packed(tmp_path / 'packed', program)
     assert run(tmp_path / 'packed', tmp_path / 'c') == 2

@@ -10,24 +10,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet.gluon import nn
-from support.packed import geometry, make_image, make_program, write_packed
+from support.conversions import programs
+from support.packed import binary_conv, chain, conv, make_image, make_program, operation, sign, window, write_packed
 from support.random_programs import Maker, describe, other_sizes
-from support.reference_network import read_reference_network
+from support.reference_network import load_reference_network
+from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
-from bmx_melius import UserError, load_reference_parameters
-from bmx_melius.__main__ import main
+from bmx_melius import UserError
 from bmx_melius.deployment.onnx_export import _Model, to_onnx, verify
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
-from bmx_melius.deployment.program.program import Program
-from bmx_melius.deployment.runtime.packed_files import read_packed
+from bmx_melius.deployment.program.operations import PADDING
 from model_zoo import get_model
+
+pytest_plugins = ['support.conversions']  # its fixtures
 
 onnx, onnxruntime = pytest.importorskip('onnx'), pytest.importorskip('onnxruntime')
 
 
-def run(model, inputs):
+def run_model(model, inputs):
     """The outputs of a model (bytes or the name of a file), without the optimizations that may round otherwise."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.graph_optimization_level = 3, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -56,7 +57,7 @@ def test_a_model_gives_the_results_of_its_program_at_any_batch_and_size(random, 
     assert verify(proto, program, maker.data([(value.height, value.width) for value in program.inputs], batch=2)) < 2e-5
     for sizes in (other_sizes(random, program), [(value.height, value.width) for value in program.inputs]):
         inputs = maker.data(sizes, batch=random.randint(1, 3))
-        for found, expected in zip(run(model, inputs), reference.run(program, inputs)):
+        for found, expected in zip(run_model(model, inputs), reference.run(program, inputs)):
             if exact:
                 np.testing.assert_array_equal(found, expected, err_msg=describe(program))
             else:
@@ -67,10 +68,10 @@ def test_a_model_gives_the_results_of_its_program_at_any_batch_and_size(random, 
 def distances_from_thresholds(program, images):
     """How near a value of each image comes to its threshold, as a share of the largest of the channel; integers are exact."""
     values, nearest = [images], np.full(len(images), np.inf)
-    for operation in program.operations:
-        values.append(reference.apply(operation, [values[source] for source in operation.inputs]))
-        if operation.name == 'threshold':
-            x, threshold = values[operation.inputs[0]], operation.arrays['threshold'].reshape(-1, 1, 1)
+    for one in program.operations:
+        values.append(reference.apply(one, [values[source] for source in one.inputs]))
+        if one.name == 'threshold':
+            x, threshold = values[one.inputs[0]], one.arrays['threshold'].reshape(-1, 1, 1)
             distances = np.where(x == np.round(x), np.inf, np.abs(x - threshold)) / np.abs(x).max(axis=(0, 2, 3), keepdims=True)
             nearest = np.minimum(nearest, distances.min(axis=(1, 2, 3)))
     return nearest
@@ -84,89 +85,57 @@ def distances_from_thresholds(program, images):
         ('densenet_32bit', 8, {'initial_layers': 'thumbnail'}),
     ],
 )
-def test_a_network_of_the_zoo_gives_mxnets_results_from_its_model(name, size, options, tmp_path, capsys):
+def test_a_network_of_the_zoo_gives_mxnets_results_from_its_model(name, size, options, convert, run, tmp_path):
     """Rounding may turn the sign of a value next to its threshold, which changes all that follows: of some images the farthest is taken."""
-    net = get_model(name, classes=10, **options)
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    net(mx.nd.zeros((1, 3, size, size)))
-    net.export(str(tmp_path / 'net'))
-    shape = f'1,3,{size},{size}'
-    assert (
-        main(
-            [
-                'convert',
-                *(str(tmp_path / f'net-{part}') for part in ('symbol.json', '0000.params')),
-                str(tmp_path / 'packed'),
-                '--input-shape',
-                shape,
-                '--no-verify',
-            ]
-        )
-        == 0
-    )
-    capsys.readouterr()
-    assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'net.onnx'), '--json']) == 0
-    facts = json.loads(capsys.readouterr().out)
+    shape = (1, 3, size, size)
+    net = initialized(get_model(name, classes=10, **options), shape, mx.init.Xavier())
+    _, prefix = convert(net, shape, verify=False)
+    status, output, _ = run('export-onnx', prefix, tmp_path / 'net.onnx', '--json')
+    assert status == 0
+    facts = json.loads(output)
     assert facts['bytes_before'] == (tmp_path / 'packed-0000.params').stat().st_size
     smaller = 1 if name.endswith('32bit') else 2
     assert facts['bytes'] == (tmp_path / 'net.onnx').stat().st_size < (tmp_path / 'net-0000.params').stat().st_size / smaller
     assert facts['largest_deviation'] < 2e-5
     images = np.random.RandomState(0).randn(20, 3, size, size).astype(np.float32)
-    distances = distances_from_thresholds(read_packed(tmp_path / 'packed')[0], images)
+    distances = distances_from_thresholds(programs(prefix)[0], images)
     assert distances.max() > 1e-5  # rounding is a tenth of it
     image = images[[np.argmax(distances)]]
-    (found,) = run(str(tmp_path / 'net.onnx'), [image])
+    (found,) = run_model(str(tmp_path / 'net.onnx'), [image])
     expected = net(mx.nd.array(image)).asnumpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-def test_the_model_of_the_reference_network_gives_its_logits(tmp_path):
-    known = read_reference_network()
-    mx.nd.save(str(tmp_path / 'reference.params'), known['exported'])
-    net = get_model('meliusnet22', classes=40)
-    load_reference_parameters(net, str(tmp_path / 'reference.params'))
-    net.hybridize()
-    net(known['x'])
-    net.export(str(tmp_path / 'net'))
-    assert main(['export-onnx', str(tmp_path / 'net'), str(tmp_path / 'net.onnx'), '--input-shape', '1,3,224,224', '--no-verify']) == 0
-    (found,) = run(str(tmp_path / 'net.onnx'), [known['x'].asnumpy()])
+def test_the_model_of_the_reference_network_gives_its_logits(export, run, tmp_path):
+    net, known = load_reference_network(tmp_path)
+    files = export(net)
+    assert run('export-onnx', files[0], tmp_path / 'net.onnx', '--input-shape', '1,3,224,224', '--no-verify')[0] == 0
+    (found,) = run_model(str(tmp_path / 'net.onnx'), [known['x'].asnumpy()])
     np.testing.assert_allclose(found, known['logits'], atol=1e-3)
 
 
-def test_the_model_holds_the_class_names_and_the_preprocessing_of_an_exported_or_packed_network(tmp_path):
-    net = nn.HybridSequential()
-    net.add(bmx.BinaryConv2D(8, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(2))
-    net.initialize()
-    net.hybridize()
-    net(mx.nd.zeros((1, 3, 8, 8)))
-    net.export(str(tmp_path / 'net'))
+def test_the_model_holds_the_class_names_and_the_preprocessing_of_an_exported_or_packed_network(convert, run, tmp_path):
     spec, names = bmx.InputSpec(size=8, resize=9, mean=(1.5, 2, 3), std=(4, 5, 6)), ['Gänse', 'cats']
-    bmx.convert(
-        *(tmp_path / f'net-{part}' for part in ('symbol.json', '0000.params')),
-        tmp_path / 'packed',
-        (1, *spec.shape),
-        input_spec=spec,
-        class_names=names,
-    )
+    net = initialized(sequence(bmx.BinaryConv2D(8, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(2)), (1, *spec.shape))
+    convert(net, (1, *spec.shape), input_spec=spec, class_names=names)
     (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec.to_json(), 'class_names': names}))
     expected = {'size': 8, 'resize': 9, 'channels': 3, 'mean': [1.5, 2, 3], 'std': [4, 5, 6], 'class_names': names}
     for prefix in ('net', 'packed'):
-        assert main(['export-onnx', str(tmp_path / prefix), str(tmp_path / 'a.onnx'), '--no-verify']) == 0
+        assert run('export-onnx', tmp_path / prefix, tmp_path / 'a.onnx', '--no-verify')[0] == 0
         metadata = {entry.key: json.loads(entry.value) for entry in onnx.load(str(tmp_path / 'a.onnx')).metadata_props}
         assert metadata == expected
     (tmp_path / 'net-summary.json').unlink()
-    assert main(['export-onnx', str(tmp_path / 'net'), str(tmp_path / 'a.onnx'), '--no-verify', '--input-shape', '1,3,8,8']) == 0
+    assert run('export-onnx', tmp_path / 'net', tmp_path / 'a.onnx', '--no-verify', '--input-shape', '1,3,8,8')[0] == 0
     assert not onnx.load(str(tmp_path / 'a.onnx')).metadata_props
 
 
-def test_a_packed_network_becomes_a_model_without_being_converted_again(tmp_path, capsys):
+def test_a_packed_network_becomes_a_model_without_being_converted_again(run, tmp_path):
     program = make_program()
     write_packed(tmp_path / 'packed', program, outputs=[1, 0])
-    assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'a.onnx')]) == 0
-    assert 'verified on a sample' in capsys.readouterr().out
+    status, output, _ = run('export-onnx', tmp_path / 'packed', tmp_path / 'a.onnx')
+    assert status == 0 and 'verified on a sample' in output
     image = make_image()
-    found, expected = run(str(tmp_path / 'a.onnx'), [image]), reference.run(program, [image])
+    found, expected = run_model(str(tmp_path / 'a.onnx'), [image]), reference.run(program, [image])
     for x, y in zip(found, expected[::-1]):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
@@ -179,31 +148,19 @@ def test_verification_names_the_operation_that_is_not_that_of_the_program():
         verify(model, program, [make_image()])
 
 
-def convolution_of_two(weight):
-    """The program of a 3x3 convolution of a map of 64 channels, joined with itself."""
-    attributes = {'out_channels': len(weight), **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
-    attributes.update(has_bias=0, half=0)
-    return Program(
-        [Value(REAL_KIND, 64, 8, 8, False)],
-        [
-            Operation('concat', (0, 0)),
-            Operation('conv', (1,), attributes, {'weight': weight}),
-        ],
-        [2],
-    )
-
-
 def test_verification_forgives_rounding_where_the_summands_cancel_but_no_weight_that_is_a_little_off():
     random = np.random.RandomState(0)
     weight = random.randn(8, 64, 3, 3).astype(np.float32)
-    program = convolution_of_two(np.concatenate([weight, -weight], axis=1))
+    joined = np.concatenate([weight, -weight], axis=1)
+    program = chain((64, 8, 8), operation('concat', 0, 0), conv(joined, **window(3, pad=1)))
     image = random.randn(2, 64, 8, 8).astype(np.float32)
     model = to_onnx(program, ['x'])
-    found, expected = run(model.SerializeToString(), [image])[0], reference.run(program, [image])[0]
+    found, expected = run_model(model.SerializeToString(), [image])[0], reference.run(program, [image])[0]
     assert 0 < np.abs(found - expected).max() < 1e-3 and np.abs(expected).max() < 1e-3  # sums of a thousand numbers around 1
     assert verify(model, program, [image]) < 1e-6
 
-    program.operations[1].arrays['weight'][0, 0, 1, 1] *= 1.1
+    joined[0, 0, 1, 1] *= 1.1
+    program = chain((64, 8, 8), operation('concat', 0, 0), conv(joined, **window(3, pad=1)))
     with pytest.raises(UserError, match='conv2 of the ONNX model gives another result than operation 1'):
         verify(model, program, [image])
 
@@ -216,40 +173,22 @@ def test_an_input_may_have_any_name_that_the_model_uses():
     for name in sorted(used):
         model = to_onnx(program, [name])
         assert verify(model, program, [image]) < 1e-6
-        for x, y in zip(run(model.SerializeToString(), [image]), expected):
+        for x, y in zip(run_model(model.SerializeToString(), [image]), expected):
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_weights_of_a_binary_layer_take_a_byte_each():
-    random = np.random.RandomState(0)
-    attributes = {
-        'out_channels': 64,
-        **geometry(3, pad=1),
-        'dilation_h': 1,
-        'dilation_w': 1,
-        'groups': 1,
-        'pad_value': -1,
-        'offset': 1,
-        'planes': 1,
-    }
-    sign = {'threshold': np.zeros(64, np.float32), 'flip': np.zeros(64, bool)}
-    program = Program(
-        [Value(REAL_KIND, 64, 8, 8, False)],
-        [
-            Operation('threshold', (0,), {}, sign),
-            Operation('binary_conv', (1,), attributes, {'weight': random.rand(64, 3, 3, 64) < 0.5}),
-        ],
-        [2],
-    )
-    assert 64 * 9 * 64 < len(to_onnx(program, ['data']).SerializeToString()) < 64 * 9 * 64 + 4096
+    weight = np.random.RandomState(0).rand(64, 3, 3, 64) < 0.5
+    program = chain((64, 8, 8), sign(64), binary_conv(weight, offset=1, **window(3, pad=1)))
+    assert weight.size < len(to_onnx(program, ['data']).SerializeToString()) < weight.size + 4096
 
 
-def test_mistakes_are_reported_in_one_line_and_leave_no_file(tmp_path, capsys):
-    assert main(['export-onnx', str(tmp_path / 'nothing'), str(tmp_path / 'a.onnx')]) == 2
-    assert 'nothing-symbol.json' in capsys.readouterr().err
+def test_mistakes_are_reported_in_one_line_and_leave_no_file(run, tmp_path):
+    status, _, errors = run('export-onnx', tmp_path / 'nothing', tmp_path / 'a.onnx')
+    assert status == 2 and 'nothing-symbol.json' in errors
     write_packed(tmp_path / 'packed', make_program())
-    assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'no folder' / 'a.onnx')]) == 2
-    assert capsys.readouterr().err.startswith(f'error: cannot write {tmp_path / "no folder" / "a.onnx"}: there is no folder')
+    status, _, errors = run('export-onnx', tmp_path / 'packed', tmp_path / 'no folder' / 'a.onnx')
+    assert status == 2 and errors.startswith(f'error: cannot write {tmp_path / "no folder" / "a.onnx"}: there is no folder')
     assert not list(tmp_path.glob('*.onnx'))
 
 

@@ -1,4 +1,4 @@
-"""The NumPy interpreter against MXNet's operators, and against loops that follow the format's words."""
+"""The NumPy interpreter against MXNet's operators, and against loops that follow the format's words; what it computes, the engine does."""
 
 import itertools
 
@@ -8,76 +8,63 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.large_programs import record, sums, words_of
+from support.packed import binary_conv, chain, conv, operation, sign, window
+from support.packed_networks import engine_of
 
 from bmx_melius.deployment.program import reader, reference
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.operations import REAL_KIND, ProgramError, Value
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
 from bmx_melius.errors import UserError
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
-PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
+PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 4))
+STRIDES = st.tuples(st.integers(1, 3), st.integers(1, 3))
 DILATIONS = st.tuples(st.integers(1, 2), st.integers(1, 2))
-PADS = st.tuples(st.integers(0, 3), st.integers(0, 3))
-
-
-def geometry(kernel, stride=(1, 1), pad=(0, 0), dilation=None):
-    """The attributes of a window; `pad` before an axis and after it, or (top, left, bottom, right)."""
-    attributes = {}
-    for name, pair in (('kernel', kernel), ('stride', stride), ('dilation', dilation)):
-        if pair is not None:
-            attributes[f'{name}_h'], attributes[f'{name}_w'] = pair
-    attributes.update(zip(('pad_top', 'pad_left', 'pad_bottom', 'pad_right'), (pad if len(pad) == 4 else pad * 2)))
-    return attributes
-
-
-def make(shape, *operations, kind=REAL_KIND):
-    """A program of one input of a shape without the batch, each operation fed by the one before, and its last value the output."""
-    channels, height, width = (*shape, 1, 1)[:3]
-    operations = [
-        operation if operation.inputs else Operation(operation.name, (number,), operation.attributes, operation.arrays)
-        for number, operation in enumerate(operations)
-    ]
-    program = Program([Value(kind, channels, height, width, len(shape) == 1)], operations, [len(operations)])
-    return Program.from_words(program.to_words())  # what is tested is what a file holds
+PADS = st.one_of(  # (top, left, bottom, right)
+    st.tuples(st.integers(0, 3), st.integers(0, 3)).map(lambda pad: pad * 2), st.tuples(*[st.integers(0, 3)] * 4)
+)
 
 
 def run_one(shape, *operations, batch=2, x=None):
+    """Return an input of a chain of operations, and the result of NumPy, which must be that of the engine."""
     x = np.random.randn(batch, *shape).astype(np.float32) if x is None else x
-    (y,) = reference.run(make(shape, *operations), [x])
+    program = chain(shape, *operations)
+    (y,) = reference.run(program, [x])
     assert y.dtype == np.float32
+    if not engine.missing():
+        np.testing.assert_allclose(engine_of(program).run([x])[0], y, rtol=1e-5, atol=1e-5)
     return x, y
 
 
+def padded(x, pad, value=0.0):
+    top, left, bottom, right = pad
+    return np.pad(x, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=value)
+
+
 def fits(size, kernel, pad, dilation=(1, 1)):
-    return all(one + 2 * p >= d * (k - 1) + 1 for one, k, p, d in zip(size, kernel, pad, dilation))
+    return all(one + pad[i] + pad[i + 2] >= dilation[i] * (kernel[i] - 1) + 1 for i, one in enumerate(size))
 
 
-def binary_convolution_by_loops(s, w, stride, pad, dilation, groups, pad_value):
-    """Products and sums, one after the other; s (batch, channels, height, width) and w (out, channels / groups, kernel) are -1 and +1."""
-    padded = np.full((s.shape[0], s.shape[1], s.shape[2] + 2 * pad[0], s.shape[3] + 2 * pad[1]), pad_value)
-    padded[:, :, pad[0] : pad[0] + s.shape[2], pad[1] : pad[1] + s.shape[3]] = s
+def binary_convolution_by_loops(x, weight, stride, pad, dilation, groups, pad_value):
+    """Products and sums of signs, one after the other; x (batch, channels, height, width), weight (out, kernel, channels / groups) bool."""
+    s, w = padded(np.where(x >= 0, 1, -1), pad, pad_value), np.where(weight, 1, -1).transpose(0, 3, 1, 2)
     inputs, outputs = w.shape[1], w.shape[0] // groups
     extent = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:])]
-    rows, columns = ((padded.shape[2 + axis] - extent[axis]) // stride[axis] + 1 for axis in range(2))
+    rows, columns = ((s.shape[2 + axis] - extent[axis]) // stride[axis] + 1 for axis in range(2))
     y = np.zeros((s.shape[0], w.shape[0], rows, columns), dtype=np.int64)
     for output, row, column in itertools.product(range(w.shape[0]), range(rows), range(columns)):
         first = output // outputs * inputs
         for tap_h, tap_w in itertools.product(*map(range, w.shape[2:])):
-            x = padded[:, first : first + inputs, row * stride[0] + tap_h * dilation[0], column * stride[1] + tap_w * dilation[1]]
+            x = s[:, first : first + inputs, row * stride[0] + tap_h * dilation[0], column * stride[1] + tap_w * dilation[1]]
             y[:, output, row, column] += (x * w[output, :, tap_h, tap_w]).sum(axis=1)
     return y
-
-
-def binary_conv(weight, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), groups=1, pad_value=-1, offset=False):
-    window = geometry(kernel, stride, pad, dilation)
-    attributes = {'out_channels': len(weight), **window, 'groups': groups, 'pad_value': pad_value, 'offset': int(offset), 'planes': 1}
-    return Operation('binary_conv', (), attributes, {'weight': weight})
 
 
 @given(
     size=SIZES,
     kernel=PAIRS,
-    stride=PAIRS,
+    stride=STRIDES,
     pad=PADS,
     dilation=DILATIONS,
     groups=st.integers(1, 3),
@@ -92,41 +79,35 @@ def test_binary_convolution_counts_what_products_and_sums_give(
     assume(fits(size, kernel, pad, dilation))
     channels = inputs * groups
     weight = np.random.rand(outputs * groups, *kernel, inputs) < 0.5
-    convolution = binary_conv(weight, kernel, stride, pad, dilation, groups, pad_value, offset)
-    x, y = run_one((channels, *size), sign(channels), convolution)
-    signs = np.where(x >= 0, 1, -1)
-    h = binary_convolution_by_loops(signs, np.where(weight, 1, -1).transpose(0, 3, 1, 2), stride, pad, dilation, groups, pad_value)
+    geometry = window(kernel, stride, pad, dilation)
+    x, y = run_one(
+        (channels, *size), sign(channels), binary_conv(weight, groups=groups, pad_value=pad_value, offset=int(offset), **geometry)
+    )
+    h = binary_convolution_by_loops(x, weight, stride, pad, dilation, groups, pad_value)
     n = inputs * kernel[0] * kernel[1]
     np.testing.assert_array_equal(y, (h + n) / 2 if offset else h)
-
-
-def sign(channels):
-    return Operation('threshold', (), {}, {'threshold': np.zeros(channels, np.float32), 'flip': np.zeros(channels, bool)})
 
 
 @pytest.mark.parametrize('size,kernel', [(1, 3), (2, 3), (4, 5), (2, 5)])
 @pytest.mark.parametrize('pad_value', [-1, 0, 1])
 def test_binary_convolution_on_a_map_smaller_than_its_kernel(size, kernel, pad_value):
-    weight = np.random.rand(5, kernel, kernel, 40) < 0.5
-    convolution = binary_conv(weight, (kernel, kernel), pad=(kernel // 2,) * 2, pad_value=pad_value)
-    x, y = run_one((40, size, size), sign(40), convolution)
-    weights = np.where(weight, 1, -1).transpose(0, 3, 1, 2)
-    h = binary_convolution_by_loops(np.where(x >= 0, 1, -1), weights, (1, 1), (kernel // 2,) * 2, (1, 1), 1, pad_value)
+    weight, pad = np.random.rand(5, kernel, kernel, 40) < 0.5, (kernel // 2,) * 4
+    x, y = run_one((40, size, size), sign(40), binary_conv(weight, pad_value=pad_value, **window(kernel, pad=pad)))
     assert y.shape[2:] == (size, size)
-    np.testing.assert_array_equal(y, h)
+    np.testing.assert_array_equal(y, binary_convolution_by_loops(x, weight, (1, 1), pad, (1, 1), 1, pad_value))
 
 
 @pytest.mark.parametrize('inputs', [1, 32, 100])
 def test_binary_dense_layer_is_a_product_of_matrices(inputs):
     weight = np.random.rand(7, 1, 1, inputs) < 0.5
-    x, y = run_one((inputs,), sign(inputs), binary_conv(weight, (1, 1)))
+    x, y = run_one((inputs,), sign(inputs), binary_conv(weight))
     np.testing.assert_array_equal(y, np.where(x >= 0, 1, -1) @ np.where(weight[:, 0, 0], 1, -1).T)
 
 
 @given(
     size=SIZES,
     kernel=PAIRS,
-    stride=PAIRS,
+    stride=STRIDES,
     pad=PADS,
     dilation=DILATIONS,
     groups=st.integers(1, 3),
@@ -134,23 +115,21 @@ def test_binary_dense_layer_is_a_product_of_matrices(inputs):
     outputs=st.integers(1, 3),
     bias=st.booleans(),
     half=st.booleans(),
+    before=st.booleans(),
 )
-def test_convolution_is_that_of_mxnet(size, kernel, stride, pad, dilation, groups, inputs, outputs, bias, half):
+def test_convolution_is_that_of_mxnet(size, kernel, stride, pad, dilation, groups, inputs, outputs, bias, half, before):
+    """`before`: an operation before the convolution keeps it from being the first layer, which the engine computes in another step."""
     assume(fits(size, kernel, pad, dilation))
     weight = np.random.randn(outputs * groups, inputs, *kernel).astype(np.float16 if half else np.float32)
-    arrays = {'weight': weight}
-    if bias:
-        arrays['bias'] = np.random.randn(outputs * groups).astype(np.float32)
-    window = geometry(kernel, stride, pad, dilation)
-    attributes = {'out_channels': outputs * groups, **window, 'groups': groups, 'has_bias': int(bias), 'half': int(half)}
-    x, y = run_one((inputs * groups, *size), Operation('conv', (), attributes, arrays))
+    arrays = [weight, np.random.randn(outputs * groups).astype(np.float32)][: 1 + bias]
+    convolution = conv(weight, bias=arrays[1] if bias else None, groups=groups, **window(kernel, stride, pad, dilation))
+    x, y = run_one((inputs * groups, *size), *[operation('abs')] * before, convolution)
     expected = mx.nd.Convolution(
-        mx.nd.array(x),
-        *(mx.nd.array(array, dtype='float32') for array in arrays.values()),
+        mx.nd.array(padded(np.abs(x) if before else x, pad)),
+        *(mx.nd.array(array, dtype='float32') for array in arrays),
         no_bias=not bias,
         kernel=kernel,
         stride=stride,
-        pad=pad,
         dilate=dilation,
         num_group=groups,
         num_filter=outputs * groups,
@@ -160,40 +139,53 @@ def test_convolution_is_that_of_mxnet(size, kernel, stride, pad, dilation, group
 
 def test_convolution_of_a_flat_value_is_a_dense_layer():
     weight, bias = np.random.randn(5, 8, 1, 1).astype(np.float32), np.random.randn(5).astype(np.float32)
-    attributes = {'out_channels': 5, **geometry((1, 1), dilation=(1, 1)), 'groups': 1, 'has_bias': 1, 'half': 0}
-    x, y = run_one((8,), Operation('conv', (), attributes, {'weight': weight, 'bias': bias}))
+    x, y = run_one((8,), conv(weight, bias=bias))
     np.testing.assert_allclose(y, x @ weight[:, :, 0, 0].T + bias, rtol=1e-5, atol=1e-5)
 
 
-@given(size=SIZES, kernel=PAIRS, stride=PAIRS, pad=PADS, ceil=st.booleans(), kind=st.sampled_from(('max', 'avg')), count_pad=st.booleans())
-def test_pooling_is_that_of_mxnet_in_both_conventions(size, kernel, stride, pad, ceil, kind, count_pad):
-    assume(fits(size, kernel, pad) and all(p < k for p, k in zip(pad, kernel)))
-    attributes = {**geometry(kernel, stride, pad), 'ceil': int(ceil)}
-    if kind == 'avg':
-        attributes['count_pad'] = int(count_pad)
-    try:
-        program = make((3, *size), Operation(f'{kind}_pool', (), attributes))
-    except ProgramError as error:
-        assert ceil and 'without an element' in str(error)
-        assume(False)
-    x = np.random.randn(2, 3, *size).astype(np.float32)
-    (y,) = reference.run(program, [x])
-    expected = mx.nd.Pooling(
-        mx.nd.array(x),
-        kernel=kernel,
-        stride=stride,
-        pad=pad,
-        pool_type=kind,
-        count_include_pad=count_pad,
-        pooling_convention='full' if ceil else 'valid',
+def pooling_by_mxnet(x, kind, counts_padding, pad, ceil, **arguments):
+    """MXNet's pooling, which pads opposite sides alike; with windows that all fit, of a map that is padded before."""
+    if ceil:
+        return mx.nd.Pooling(
+            mx.nd.array(x), pool_type=kind, pad=pad[:2], count_include_pad=counts_padding, pooling_convention='full', **arguments
+        )
+    if kind == 'max':
+        return mx.nd.Pooling(mx.nd.array(padded(x, pad, -1e30)), pool_type='max', **arguments)
+    sums, counted = (mx.nd.Pooling(mx.nd.array(padded(one, pad)), pool_type='avg', **arguments) for one in (x, np.ones_like(x)))
+    return sums if counts_padding else sums / counted
+
+
+@given(
+    size=SIZES,
+    kernel=PAIRS,
+    stride=STRIDES,
+    pad=PADS,
+    ceil=st.booleans(),
+    kind=st.sampled_from(('max', 'avg')),
+    counts_padding=st.booleans(),
+    after=st.booleans(),
+)
+def test_pooling_is_that_of_mxnet_in_both_conventions(size, kernel, stride, pad, ceil, kind, counts_padding, after):
+    """`after`: it follows a first layer, in whose step the engine computes it."""
+    assume(fits(size, kernel, pad) and (not ceil or pad[:2] == pad[2:] and all(p < k for p, k in zip(pad, kernel))))
+    pooling = operation(
+        f'{kind}_pool', ceil=int(ceil), **window(kernel, stride, pad), **({'count_pad': int(counts_padding)} if kind == 'avg' else {})
     )
-    assert program.values()[-1].shape == expected.shape[1:]
+    first = [conv(np.eye(3, dtype='f')[:, :, None, None])] * after
+    try:
+        chain((3, *size), *first, pooling)
+    except ProgramError as error:
+        assert 'without an element' in str(error)
+        assume(False)
+    x, y = run_one((3, *size), *first, pooling)
+    expected = pooling_by_mxnet(x, kind, counts_padding, pad, ceil, kernel=kernel, stride=stride)
+    assert y.shape == expected.shape
     np.testing.assert_allclose(y, expected.asnumpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('size', [(7, 7), (1, 1), (5, 2)])
 def test_global_average_pooling_is_that_of_mxnet(size):
-    x, y = run_one((4, *size), Operation('global_avg_pool', ()))
+    x, y = run_one((4, *size), operation('global_avg_pool'))
     np.testing.assert_allclose(y, mx.nd.Pooling(mx.nd.array(x), global_pool=True, pool_type='avg').asnumpy(), rtol=1e-5)
 
 
@@ -201,28 +193,31 @@ def test_thresholds_compare_inclusively_flip_and_fix():
     thresholds = np.array([0, 0, -0.0, 1.5, -np.inf, -np.inf, np.inf], np.float32)
     flips = np.array([False, True, False, True, False, True, False])
     x = np.array([[0, 0, 0, 1.5, -9, 9, 9], [-0.0, -1, -1, 1, 9, -9, np.inf]], np.float32)
-    threshold = Operation('threshold', (), {}, {'threshold': thresholds, 'flip': flips})
-    _, y = run_one((7,), threshold, Operation('expand', (), {'low': 0}), x=x)
+    _, y = run_one((7,), operation('threshold', arrays={'threshold': thresholds, 'flip': flips}), operation('expand', low=0), x=x)
     np.testing.assert_array_equal(y, [[1, 0, 1, 0, 1, 0, 0], [1, 1, 0, 1, 1, 0, 1]])
 
 
 @pytest.mark.parametrize('low', [-1, 0])
 def test_expand_gives_one_and_the_low_state(low):
-    x, y = run_one((3, 2, 2), sign(3), Operation('expand', (), {'low': low}))
+    x, y = run_one((3, 2, 2), sign(3), operation('expand', low=low))
     np.testing.assert_array_equal(y, np.where(x >= 0, 1, low))
 
 
-def test_elementwise_operations_follow_their_definitions():
-    scale, shift = np.random.randn(2, 6).astype(np.float32)
-    x, y = run_one((6, 3, 4), Operation('affine', (), {}, {'scale': scale, 'shift': shift}), Operation('relu', ()))
-    np.testing.assert_array_equal(y, np.maximum(x * scale[:, None, None] + shift[:, None, None], 0))
-    x, y = run_one((6, 3, 4), Operation('add', (0, 0)))
+def scaled_and_shifted(x, scale, shift):
+    scale, shift = (mx.nd.array(constants.reshape(-1, *[1] * (x.ndim - 2))) for constants in (scale, shift))
+    return mx.nd.broadcast_add(mx.nd.broadcast_mul(x, scale), shift)
+
+
+def test_a_value_is_added_to_itself():
+    x, y = run_one((6, 3, 4), operation('add', 0, 0))
     np.testing.assert_array_equal(y, 2 * x)
 
 
 CHANNELWISE = np.array([0.5, -1, 0, 2, 0.25, -0.5], np.float32)
 POSITIONS = np.arange(12, dtype=np.float32).reshape(1, 3, 4) - 5
 ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
+    'affine': ({}, {'scale': CHANNELWISE, 'shift': CHANNELWISE + 1}, lambda x: scaled_and_shifted(x, CHANNELWISE, CHANNELWISE + 1)),
+    'relu': ({}, {}, mx.nd.relu),
     'prelu': ({}, {'slope': CHANNELWISE}, lambda x: mx.nd.LeakyReLU(x, mx.nd.array(CHANNELWISE), act_type='prelu')),
     'clip': ({}, {'low': np.full(6, -0.5, np.float32), 'high': np.full(6, 1, np.float32)}, lambda x: mx.nd.clip(x, -0.5, 1)),
     'sigmoid': ({}, {}, mx.nd.sigmoid),
@@ -244,66 +239,54 @@ ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
 @pytest.mark.parametrize('name', ELEMENTWISE)
 def test_elementwise_operations_are_those_of_mxnet(name):
     attributes, arrays, function = ELEMENTWISE[name]
-    x, y = run_one((6, 3, 4), Operation(name, (), attributes, arrays))
+    x, y = run_one((6, 3, 4), operation(name, arrays=arrays, **attributes))
     np.testing.assert_allclose(y, function(mx.nd.array(x)).asnumpy(), rtol=1e-6, atol=1e-7)
     if not attributes:
-        x, y = run_one((6,), Operation(name, (), attributes, arrays))
+        x, y = run_one((6,), operation(name, arrays=arrays, **attributes))
         np.testing.assert_allclose(y, function(mx.nd.array(x)).asnumpy(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize('factor', [(6, 3, 4), (6, 1, 1), (1, 3, 4), (1, 1, 4), (1, 1, 1)])
-def test_factors_are_repeated_as_in_mxnet(factor):
-    inputs = [Value(REAL_KIND, 6, 3, 4, False), Value(REAL_KIND, *factor, False)]
-    program = Program.from_words(Program(inputs, [Operation('multiply', (0, 1))], [2]).to_words())
+@pytest.mark.parametrize(
+    'name, other, function',
+    [('maximum', (6, 3, 4), mx.nd.broadcast_maximum)]
+    + [('multiply', factor, mx.nd.broadcast_mul) for factor in ((6, 3, 4), (6, 1, 1), (1, 3, 4), (1, 1, 4), (1, 1, 1))],
+)
+def test_operations_on_two_values_are_those_of_mxnet(name, other, function):
+    inputs = [Value(REAL_KIND, 6, 3, 4, False), Value(REAL_KIND, *other, False)]
+    program = Program.from_words(Program(inputs, [operation(name, 0, 1)], [2]).to_words())
     x, y = (np.random.randn(2, *value.shape).astype(np.float32) for value in inputs)
-    expected = mx.nd.broadcast_mul(mx.nd.array(x), mx.nd.array(y)).asnumpy()
-    np.testing.assert_array_equal(reference.run(program, [x, y])[0], expected)
+    np.testing.assert_array_equal(reference.run(program, [x, y])[0], function(mx.nd.array(x), mx.nd.array(y)).asnumpy())
     for wrong in ((5, 1, 1), (6, 2, 4), (6, 3, 5)):
-        with pytest.raises(ProgramError, match=r'operation 0 \(multiply\): multiply of real \(6, 3, 4\) and real'):
-            Program([inputs[0], Value(REAL_KIND, *wrong, False)], [Operation('multiply', (0, 1))], [2]).values()
-
-
-def test_the_maximum_of_two_values_is_that_of_mxnet():
-    value = Value(REAL_KIND, 6, 3, 4, False)
-    program = Program.from_words(Program([value, value], [Operation('maximum', (0, 1))], [2]).to_words())
-    x, y = (np.random.randn(2, *value.shape).astype(np.float32) for _ in range(2))
-    expected = mx.nd.broadcast_maximum(mx.nd.array(x), mx.nd.array(y)).asnumpy()
-    np.testing.assert_array_equal(reference.run(program, [x, y])[0], expected)
-    with pytest.raises(ProgramError, match=r'operation 0 \(maximum\): maximum of real \(6, 3, 4\) and real \(6, 1, 4\)'):
-        Program([value, Value(REAL_KIND, 6, 1, 4, False)], [Operation('maximum', (0, 1))], [2]).values()
+        with pytest.raises(ProgramError, match=rf'operation 0 \({name}\): {name} of real \(6, 3, 4\) and real'):
+            Program([inputs[0], Value(REAL_KIND, *wrong, False)], [operation(name, 0, 1)], [2]).values()
 
 
 def test_vectors_become_maps_of_one_position():
-    x, y = run_one((6,), Operation('unflatten', ()))
+    x, y = run_one((6,), operation('unflatten'))
     np.testing.assert_array_equal(y, x[:, :, None, None])
     with pytest.raises(ProgramError, match=r'unflatten of real \(6, 1, 1\)'):
-        make((6, 1, 1), Operation('unflatten', ()))
+        chain((6, 1, 1), operation('unflatten'))
 
 
 def test_channels_are_joined_cut_shuffled_and_flattened_in_order():
-    x, y = run_one((6, 3, 4), Operation('slice', (0,), {'begin': 1, 'end': 3}), Operation('concat', (1, 0, 1)))
+    x, y = run_one((6, 3, 4), operation('slice', 0, begin=1, end=3), operation('concat', 1, 0, 1))
     np.testing.assert_array_equal(y, np.concatenate([x[:, 1:3], x, x[:, 1:3]], axis=1))
-    x, y = run_one((6, 3, 4), Operation('shuffle', (), {'groups': 2}))
+    x, y = run_one((6, 3, 4), operation('shuffle', groups=2))
     np.testing.assert_array_equal(y, x[:, [0, 3, 1, 4, 2, 5]])
-    x, y = run_one((6, 3, 4), Operation('flatten', ()))
+    x, y = run_one((6, 3, 4), operation('flatten'))
     np.testing.assert_array_equal(y, x.reshape(2, -1))
 
 
 def test_bits_are_joined_cut_shuffled_and_flattened_as_numbers_are():
-    moved = [
-        Operation('slice', (1,), {'begin': 1, 'end': 3}),
-        Operation('concat', (2, 1)),
-        Operation('shuffle', (3,), {'groups': 4}),
-        Operation('flatten', (4,)),
-    ]
-    x, y = run_one((6, 3, 4), sign(6), *moved, Operation('expand', (5,), {'low': -1}))
+    moved = operation('slice', begin=1, end=3), operation('concat', 2, 1), operation('shuffle', groups=4), operation('flatten')
+    x, y = run_one((6, 3, 4), sign(6), *moved, operation('expand', low=-1))
     joined = np.concatenate([x[:, 1:3], x], axis=1).reshape(2, 4, 2, 3, 4).swapaxes(1, 2)
     np.testing.assert_array_equal(y, np.where(joined.reshape(2, -1) >= 0, 1, -1))
 
 
 def test_several_inputs_and_outputs_of_any_batch_and_size():
     value = Value(REAL_KIND, 3, 4, 4, False)
-    program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1)), Operation('relu', (2,))], [3, 0, 4, 3])
+    program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [operation('add', 0, 1), operation('relu', 2)], [3, 0, 4, 3])
     a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
     c = np.random.randn(5, 2).astype(np.float32)
     outputs = reference.run(program, [a, b, c])
@@ -327,7 +310,7 @@ def test_several_inputs_and_outputs_of_any_batch_and_size():
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_with_the_reason(inputs, message):
-    program = make((3, 4, 4), Operation('max_pool', (), {**geometry((2, 2)), 'ceil': 0}), Operation('flatten', ()))
+    program = chain((3, 4, 4), operation('max_pool', **window(2)), operation('flatten'))
     with pytest.raises(ProgramError, match=message):
         reference.run(program, inputs)
 

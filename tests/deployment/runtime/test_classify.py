@@ -5,12 +5,13 @@ import os
 import pathlib
 import shutil
 
-import mxnet as mx
 import numpy as np
 import PIL.Image
 import pytest
 from mxnet.gluon import nn
+from support.conversions import imported
 from support.packed import make_program, write_packed
+from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
@@ -21,14 +22,11 @@ NAMES = ['ant', 'bee', 'cat']
 
 
 @pytest.fixture()
-def net(tmp_path):
+def net(export):
     """A small classifier, exported to tmp_path/net."""
-    net = nn.HybridSequential()
-    net.add(nn.Conv2D(16, 3), nn.BatchNorm(), bmx.BinaryConv2D(32, kernel_size=3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
-    net.initialize(mx.init.Normal(0.5))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    net.export(str(tmp_path / 'net'))
+    layers = nn.Conv2D(16, 3), nn.BatchNorm(), bmx.BinaryConv2D(32, kernel_size=3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES))
+    net = initialized(sequence(*layers), (1, *SPEC.shape))
+    export(net)
     return net
 
 
@@ -89,9 +87,8 @@ def test_the_command_convert_takes_them_as_options(net, tmp_path, run):
 def test_mxnet_loads_a_symbol_with_a_description(net, image, tmp_path):
     describe(tmp_path)
     prefix = pack(tmp_path)
-    loaded = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
     x = SPEC.load(image)
-    np.testing.assert_allclose(loaded(x).asnumpy(), bmx.Session(prefix)(x.asnumpy()), rtol=1e-6)
+    np.testing.assert_allclose(imported(prefix)(x).asnumpy(), bmx.Session(prefix)(x.asnumpy()), rtol=1e-6)
 
 
 def test_packed_files_of_earlier_versions_are_described_by_the_file_beside_them(tmp_path, image):

@@ -5,7 +5,7 @@ import itertools
 import mxnet as mx
 import numpy as np
 import pytest
-from support.engines import INSTRUCTION_SETS, Engine
+from support.engines import INSTRUCTION_SETS, Engine, needs_engine
 from support.networks import OF_ONE_DEPTH, of_size
 from support.small_networks import initialized
 
@@ -15,7 +15,7 @@ from bmx_melius.deployment.runtime.packed_files import read_packed
 from bmx_melius.errors import UserError
 from model_zoo import get_model
 
-pytestmark = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+pytestmark = needs_engine
 
 SIZE = 64
 

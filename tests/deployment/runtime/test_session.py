@@ -4,18 +4,17 @@ import concurrent.futures
 import copy
 import hashlib
 import pickle
-import threading
 
 import numpy as np
 import pytest
-from support.packed import geometry, make_image, make_program, write_packed
+from support.engines import needs_engine
+from support.packed import chain, conv, make_image, make_program, operation, window, write_packed
 from support.packed_networks import assert_same
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.program import Program
-from bmx_melius.deployment.runtime import engine
 
 pytest_plugins = ['support.packed_networks']  # its fixtures
 
@@ -27,7 +26,7 @@ def test_session_computes_what_the_reference_does_at_any_batch_and_size(prefix):
         assert_same(session(x), reference.run(make_program(), [x]))
 
 
-@pytest.mark.parametrize('make', [str, lambda prefix: f'{prefix}-symbol.json', lambda prefix: make_program()])
+@pytest.mark.parametrize('make', [str, bytes, lambda prefix: f'{prefix}-symbol.json', lambda prefix: make_program()])
 def test_session_takes_a_prefix_a_symbol_file_or_a_program(prefix, make):
     assert_same(bmx.Session(make(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
@@ -43,7 +42,7 @@ def test_outputs_are_those_of_the_symbol_and_a_single_one_is_not_in_a_list(tmp_p
 
 def test_several_inputs_are_given_in_order(tmp_path):
     value = Value(REAL_KIND, 3, 4, 4, False)
-    write_packed(tmp_path / 'net', Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1))], [3, 2]))
+    write_packed(tmp_path / 'net', Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [operation('add', 0, 1)], [3, 2]))
     a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
     c = np.random.randn(5, 2).astype(np.float32)
     assert_same(bmx.Session(tmp_path / 'net')(a, b, c), [a + b, c])
@@ -55,7 +54,7 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(prefix):
     session = bmx.Session(prefix)
     x = (np.random.RandomState(0).randint(-(2**23), 2**23, (1, 5, 8, 6)) / 2**22).astype(np.float32)
@@ -63,16 +62,16 @@ def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(pre
     assert session.fingerprint() == expected == bmx.Session(prefix, threads=3).fingerprint()
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_the_inputs_of_a_fingerprint_are_generated_in_order(tmp_path):
     value = Value(REAL_KIND, 3, 4, 4, False)
-    write_packed(tmp_path / 'net', Program([value, value], [Operation('add', (0, 1))], [2]))
+    write_packed(tmp_path / 'net', Program([value, value], [operation('add', 0, 1)], [2]))
     random = np.random.RandomState(0)
     a, b = ((random.randint(-(2**23), 2**23, (1, 3, 4, 4)) / 2**22).astype(np.float32) for _ in range(2))
     assert bmx.Session(tmp_path / 'net').fingerprint() == hashlib.sha256((a + b).tobytes()).hexdigest()
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_sessions_are_opened_and_closed_in_several_threads(prefix):
     expected = bmx.Session(prefix)(make_image())[0].tobytes()
 
@@ -95,12 +94,10 @@ def test_bf16_rounds_inputs_and_weights_to_8_bits_and_adds_in_float32(kernel, gr
     random = np.random.RandomState(0)
     channels, filters = 32, 64
     shape = (filters, channels // groups, kernel, kernel)
-    attributes = {'out_channels': filters, **geometry(kernel, pad=kernel // 2), 'dilation_h': 1, 'dilation_w': 1, 'groups': groups}
-    pooling = [Operation('max_pool', (0,), {**geometry(), 'ceil': 0})] if kernel == 1 else []  # convolutions of the input are the stem's
+    pooling = [operation('max_pool')] if kernel == 1 else []  # convolutions of the input are the stem's
 
     def run(weight, x, precision):
-        convolution = Operation('conv', (len(pooling),), {**attributes, 'has_bias': 0, 'half': 0}, {'weight': weight})
-        program = Program([Value(REAL_KIND, channels, 20, 70, False)], [*pooling, convolution], [len(pooling) + 1])
+        program = chain((channels, 20, 70), *pooling, conv(weight, groups=groups, **window(kernel, pad=kernel // 2)))
         return np.asarray(bmx.Session(program, precision=precision)(x))
 
     integers = random.randint(-8, 9, shape).astype('f'), random.randint(-255, 256, (2, channels, 20, 70)).astype('f')
@@ -131,25 +128,11 @@ def test_threads_of_a_run_can_be_chosen(prefix, threads):
 
 def test_threads_that_share_a_session_get_separate_results(prefix):
     session, images = bmx.Session(prefix), [make_image(seed=seed) for seed in range(8)]
-    results = [[] for _ in images]
-
-    def run(number):
-        for _ in range(20):
-            results[number].append(session(images[number]))
-
-    workers = [threading.Thread(target=run, args=(number,)) for number in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda image: [session(image) for _ in range(20)], images))
     for image, outputs in zip(images, results):
         expected = session(image)
-        assert len(outputs) == 20
         assert all(np.array_equal(one, wanted) for output in outputs for one, wanted in zip(output, expected))
-
-
-def test_a_prefix_may_be_of_bytes(prefix):
-    assert_same(bmx.Session(bytes(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
 
 @pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, lambda session: pickle.loads(pickle.dumps(session))])

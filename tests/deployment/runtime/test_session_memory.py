@@ -5,10 +5,8 @@ import os
 import subprocess
 import sys
 
-import pytest
+from support.engines import needs_engine
 from support.paths import ROOT
-
-from bmx_melius.deployment.runtime import engine
 
 SCRIPT = ROOT / 'benchmarks' / 'session_memory.py'
 
@@ -20,7 +18,7 @@ def measure(*arguments):
     return json.loads(done.stdout)
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_memory_does_not_grow_with_runs_and_sessions(long_run):
     runs, openings, sessions = (100_000, 10_000, 100) if long_run else (2000, 400, 5)
     measured = measure('--runs', runs, '--openings', openings, '--sessions', sessions)

@@ -5,11 +5,10 @@ import pathlib
 
 import numpy as np
 import pytest
+from support.engines import needs_engine
 from support.packed import make_image, make_program, write_packed
-from support.packed_networks import assert_same
 
 import bmx_melius as bmx
-from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
@@ -17,7 +16,7 @@ from bmx_melius.deployment.runtime import engine
 pytest_plugins = ['support.packed_networks']  # its fixtures
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_outputs_of_more_bytes_than_the_limit_are_refused(monkeypatch):
     program = Program([Value(REAL_KIND, 4, 8, 8, False)], [Operation('relu', (0,))], [1] * 1000)
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '1023999')
@@ -98,21 +97,13 @@ def leave_an_input(graph):
     graph.update(nodes=graph['nodes'][:1], heads=[[0, 0, 0]])
 
 
-def read_itself(graph):
-    graph['nodes'][-1]['inputs'][0] = [2, 0, 0]
-
-
 @pytest.mark.parametrize(
     'change,message',
     [
         (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
         (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
         (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or a damaged one'),
-        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is not a node'),
-        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that does not exist'),
         (leave_an_input, 'has 0 packed operators'),
-        (read_itself, 'node net reads its own result'),
-        (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
         (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not compute'),
         (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not from the same conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
@@ -120,6 +111,7 @@ def read_itself(graph):
     ],
 )
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):
+    """Symbols that are damaged in other ways are refused by their reader: tests/files/test_symbol_json.py."""
     change_symbol(prefix, change)
     with pytest.raises(bmx.UserError, match=message):
         bmx.Session(prefix)
@@ -149,21 +141,3 @@ def test_a_name_of_no_network_is_an_error_that_names_the_file(tmp_path):
 def test_a_prefix_that_cannot_name_files_is_refused(name, message):
     with pytest.raises(bmx.UserError, match=message):
         bmx.Session(name)
-
-
-def test_damaged_packed_files_cause_nothing_but_an_error(prefix, long_run):
-    random, x = np.random.RandomState(0), make_image()
-    for suffix in ('-symbol.json', '-0000.params'):
-        path = pathlib.Path(f'{prefix}{suffix}')
-        content = path.read_bytes()
-        for _ in range(5000 if long_run else 500):
-            damaged = bytearray(content)
-            begin = random.randint(len(content))
-            damaged[begin : begin + random.randint(1, 4)] = random.choice([b'9', b'-', b'"', b'[', b'\xff', b'\0']) * random.randint(0, 4)
-            path.write_bytes(damaged)
-            try:
-                bmx.Session(prefix)(x)
-            except bmx.UserError as error:
-                assert len(str(error).splitlines()) == 1
-        path.write_bytes(content)
-    assert_same(bmx.Session(prefix)(x), reference.run(make_program(), [x]))

@@ -137,3 +137,35 @@ def test_a_child_can_use_programs_if_another_thread_was_using_them_at_the_fork()
     go_on.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+class SlowKey:
+    """A key whose comparison with others takes until `go` is set."""
+
+    def __init__(self):
+        self.compared, self.go = threading.Event(), threading.Event()
+
+    def __hash__(self):
+        return hash('first')  # so that it is compared with that key
+
+    def __eq__(self, other):
+        self.compared.set()
+        assert self.go.wait(60)
+        return False
+
+
+def test_threads_look_for_programs_one_after_the_other():
+    programs, slow, found = SharedPrograms(lambda handle: None), SlowKey(), threading.Event()
+    programs.acquire('first', lambda: 1)
+    threads = [
+        threading.Thread(target=lambda: programs.acquire(slow, lambda: 2)),
+        threading.Thread(target=lambda: found.set() if programs.acquire('first', lambda: 3) == 1 else None),
+    ]
+    threads[0].start()
+    assert slow.compared.wait(60)
+    threads[1].start()
+    waits = not found.wait(0.3)
+    slow.go.set()
+    for thread in threads:
+        thread.join(60)
+    assert waits and found.is_set()

@@ -1,21 +1,20 @@
 """The package where MXNet or other packages are not installed: packed networks run, and everything else says what it needs."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import PIL.Image
 import pytest
 from support.packed import make_image, make_program, write_packed
 from support.paths import ROOT
+from support.python_programs import run_python
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.files.exported import Exported
+from bmx_melius.files.parameters import read_arrays
 
 WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')
 OPTIONAL = ('h5py', 'sklearn', 'onnx', 'onnxruntime', 'tensorboardX')
@@ -40,11 +39,7 @@ for command in arguments:
 
 def run_without(missing, program, arguments=(), cwd=ROOT):
     """Run Python code in a process in which packages cannot be imported and are not found; `arguments` is a list there."""
-    command = [sys.executable, '-W', 'ignore', '-c', BLOCKED + program, json.dumps(missing), json.dumps(arguments)]
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    done = subprocess.run(command, cwd=cwd, text=True, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done
+    return run_python(BLOCKED + program, json.dumps(missing), json.dumps(arguments), cwd=cwd)
 
 
 def run_commands(missing, commands, cwd):
@@ -68,7 +63,7 @@ def folder(tmp_path):
     files = Exported(tmp_path / 'packed')
     fields = {'input': bmx.InputSpec(size=8, resize=9).to_json(), 'class_names': [f'class {name}' for name in 'abcdefg']}
     content = pathlib.Path(files.symbol_file).read_text()
-    files.write_symbol(content, {f'arg:{name}': array for name, array in _arrays(files).items()}, fields)
+    files.write_symbol(content, {f'arg:{name}': array for name, array in read_arrays(files.parameter_file(0)).items()}, fields)
     node = {'op': 'null', 'name': 'data', 'inputs': []}
     relu = {'op': 'relu', 'name': 'relu', 'inputs': [[0, 0, 0]]}
     (tmp_path / 'float-symbol.json').write_text(json.dumps({'nodes': [node, relu], 'arg_nodes': [0], 'heads': [[1, 0, 0]]}))
@@ -76,12 +71,6 @@ def folder(tmp_path):
     pixels = np.random.RandomState(0).randint(0, 256, (20, 30, 3)).astype(np.uint8)
     PIL.Image.fromarray(pixels).save(tmp_path / 'image.jpg')
     return tmp_path
-
-
-def _arrays(files):
-    from bmx_melius.files.parameters import read_arrays
-
-    return read_arrays(files.parameter_file(0))
 
 
 @pytest.mark.parametrize('with_engine', [True, False])

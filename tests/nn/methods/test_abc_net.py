@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from mxnet import autograd, nd
-from support.tensorflow_arrays import read_cases
+from mxnet import nd
+from support.authors_arrays import read_cases
+from support.gradients import gradients
 
 from bmx_melius.nn.methods.abc_net import ABCConv2D, scales, shifted
 
-CASE = read_cases('abc_net')['layer']
+CASE = read_cases('abc_net')[0]['layer'].arrays
 
 
 def test_bases_and_scales_of_the_weights_are_those_of_the_third_party():
@@ -28,9 +29,7 @@ def test_the_layer_has_the_result_and_the_gradient_of_beta_of_the_third_party(hy
     layer(x)
     for parameter, name in ((layer.qact.shift, 'shift'), (layer.qconv.weight, 'weight'), (layer.qconv.beta, 'beta')):
         parameter.set_data(nd.array(CASE[name], dtype='float64'))
-    with autograd.record():
-        y = layer(x)
-    y.backward(nd.array(CASE['dy'], dtype='float64'))
+    y, _ = gradients(layer, [x], CASE['dy'])
     # the scales of the third party are the result of an iteration in float32
-    np.testing.assert_allclose(y.asnumpy(), CASE['y'], atol=1e-4 * np.abs(CASE['y']).max())
+    np.testing.assert_allclose(y, CASE['y'], atol=1e-4 * np.abs(CASE['y']).max())
     np.testing.assert_allclose(layer.qconv.beta.grad().asnumpy(), CASE['dbeta'], atol=1e-4 * np.abs(CASE['dbeta']).max())

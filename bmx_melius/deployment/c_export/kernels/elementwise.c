@@ -68,8 +68,8 @@ static void bmx_prelu_value(const bmx_span* span, const value_t* x, const float*
 static void bmx_clip_value(const bmx_span* span, const value_t* x, const float* low, const float* high, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            const float most = x[c] < low[c] ? low[c] : x[c];
-            y[c] = most > high[c] ? high[c] : most;
+            const float raised = x[c] < low[c] ? low[c] : x[c];
+            y[c] = raised > high[c] ? high[c] : raised;
         }
     }
 }

@@ -2,4 +2,4 @@
 
 from . import activations, arithmetic, layers, moves, normalization, resizing
 from .binary import inputs_meant_as_signs
-from .table import MARKED_RULES, RULES, TAKES_VOLUMES, missing_rule
+from .table import MARKED_RULES, RULES, TAKES_3D, missing_rule

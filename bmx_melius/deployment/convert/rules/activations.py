@@ -18,10 +18,10 @@ def _elementwise_rule(operation, operator):
         builder.set(node, builder.add(operation, [_input(builder, node)]))
 
     elementwise.__doc__ = f'Convert to `{operation}`.'
-    return rule(operator, volumes=True)(elementwise)
+    return rule(operator, maps_3d=True)(elementwise)
 
 
-@rule('tanh', volumes=True)
+@rule('tanh', maps_3d=True)
 def _tanh(builder, node):
     """Convert to 2 sigmoid(2x) - 1."""
     doubled = builder.affine(_input(builder, node), 2, 0)
@@ -32,7 +32,7 @@ _ACTIVATIONS = {'relu': _elementwise_rule('relu', 'relu'), 'sigmoid': _elementwi
 _elementwise_rule('abs', 'abs')
 
 
-@rule('Activation', volumes=True)
+@rule('Activation', maps_3d=True)
 def _activation(builder, node):
     """Convert `relu`, `sigmoid` and `tanh`; `softrelu` and `softsign` have no packed form."""
     kind = node.attributes['act_type']
@@ -44,7 +44,7 @@ def _activation(builder, node):
 _SELU = 1.0507009873554805, 1.6732632423543772  # scale and slope (arXiv:1706.02515)
 
 
-@rule('LeakyReLU', volumes=True)
+@rule('LeakyReLU', maps_3d=True)
 def _leaky_relu(builder, node):
     """Convert `leaky` and `prelu` to `prelu`, `elu` and `selu` to `elu`, `gelu` to `gelu`; `rrelu` has no packed form."""
     kind, (x, *parameters) = node.attributes.get('act_type', 'leaky'), builder.network.sources(node)
@@ -63,7 +63,7 @@ def _leaky_relu(builder, node):
     builder.set(node, builder.add_channelwise('prelu', builder.real(x), slope=slope))
 
 
-@marked_rule(marks.PRELU, volumes=True)
+@marked_rule(marks.PRELU, maps_3d=True)
 def _marked_prelu(builder, node):
     """Convert relu(x) + slope * min(x, 0)."""
     network = builder.network
@@ -78,25 +78,25 @@ def _clip(builder, node, x, low, high):
     builder.set(node, builder.add_channelwise('clip', x, low=low, high=high))
 
 
-@rule('clip', volumes=True)
+@rule('clip', maps_3d=True)
 def _clip_between(builder, node):
     """Convert to `clip`."""
     _clip(builder, node, _input(builder, node), float(node.attributes['a_min']), float(node.attributes['a_max']))
 
 
-@rule('_maximum_scalar', '_MaximumScalar', volumes=True)
+@rule('_maximum_scalar', '_MaximumScalar', maps_3d=True)
 def _maximum_with_number(builder, node):
     """Convert the maximum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), float(node.attributes['scalar']), np.inf)
 
 
-@rule('_minimum_scalar', '_MinimumScalar', volumes=True)
+@rule('_minimum_scalar', '_MinimumScalar', maps_3d=True)
 def _minimum_with_number(builder, node):
     """Convert the minimum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), -np.inf, float(node.attributes['scalar']))
 
 
-@rule('hard_sigmoid', volumes=True)
+@rule('hard_sigmoid', maps_3d=True)
 def _hard_sigmoid(builder, node):
     """Convert min(max(alpha x + beta, 0), 1)."""
     alpha, beta = (float(node.attributes.get(name, default)) for name, default in (('alpha', 0.2), ('beta', 0.5)))

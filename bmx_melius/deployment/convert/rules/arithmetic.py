@@ -4,13 +4,13 @@ import numpy as np
 
 from ....files.symbol_json import integers, truth
 from ....nn import marks
-from ..builder import UnsupportedError, is_volume, map_shape
+from ..builder import UnsupportedError, is_3d, map_shape
 from ..traced_network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
+from .maps_3d import global_pooling, joined
 from .table import marked_rule, rule
-from .volumes import global_pooling, joined
 
 
-@rule(*SUMS, volumes=True)
+@rule(*SUMS, maps_3d=True)
 def _sum(builder, node):
     """Convert the sum of two values of one shape to `add`, that with constants per channel or position to `affine` or `shift_map`."""
     if _has_data_only(builder, node):
@@ -20,7 +20,7 @@ def _sum(builder, node):
         builder.set(node, _shifted(builder, x, constants))
 
 
-@rule('add_n', 'ElementWiseSum', volumes=True)
+@rule('add_n', 'ElementWiseSum', maps_3d=True)
 def _sum_of_many(builder, node):
     """Convert to `add`, one after the other."""
     first, *rest = [builder.real(source) for source in builder.network.sources(node)]
@@ -29,7 +29,7 @@ def _sum_of_many(builder, node):
     builder.set(node, first)
 
 
-@rule(*DIFFERENCES, volumes=True)
+@rule(*DIFFERENCES, maps_3d=True)
 def _difference(builder, node):
     """Convert as a sum, after a multiplication by -1."""
     if _has_data_only(builder, node):
@@ -43,7 +43,7 @@ def _difference(builder, node):
         builder.set(node, _shifted(builder, x, -constants) if data_is_first else _shifted(builder, builder.affine(x, -1, 0), constants))
 
 
-@rule(*PRODUCTS, volumes=True)
+@rule(*PRODUCTS, maps_3d=True)
 def _product(builder, node):
     """Convert the product of two values to `multiply`, which repeats one; that with constants to `affine` or `scale_map`."""
     if _has_data_only(builder, node):
@@ -57,7 +57,7 @@ def _product(builder, node):
     builder.set(node, x)
 
 
-@rule(*QUOTIENTS, volumes=True)
+@rule(*QUOTIENTS, maps_3d=True)
 def _quotient(builder, node):
     """Convert the quotient of a value and constants per channel or position; that of two values has no packed form."""
     if _has_data_only(builder, node):
@@ -70,27 +70,27 @@ def _quotient(builder, node):
     builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
 
 
-@rule('broadcast_maximum', '_maximum', '_Maximum', volumes=True)
+@rule('broadcast_maximum', '_maximum', '_Maximum', maps_3d=True)
 def _maximum(builder, node):
     """Convert the maximum of two values of one shape to `maximum`."""
     builder.set(node, builder.add('maximum', _of_one_shape(builder, node)))
 
 
-@rule('broadcast_minimum', '_minimum', '_Minimum', volumes=True)
+@rule('broadcast_minimum', '_minimum', '_Minimum', maps_3d=True)
 def _minimum(builder, node):
     """Convert the minimum of two values of one shape to `maximum`, between multiplications by -1."""
     negated = [builder.affine(number, -1, 0) for number in _of_one_shape(builder, node)]
     builder.set(node, builder.affine(builder.add('maximum', negated), -1, 0))
 
 
-@rule('square', volumes=True)
+@rule('square', maps_3d=True)
 def _square(builder, node):
     """Convert to `multiply`."""
     x = builder.real(builder.network.sources(node)[0])
     builder.set(node, builder.add('multiply', [x, x]))
 
 
-@rule('mean', volumes=True)
+@rule('mean', maps_3d=True)
 def _mean(builder, node):
     """Convert the mean over the channels (`keepdims`, not in 3-D) or over the map."""
     source = builder.network.sources(node)[0]
@@ -121,7 +121,7 @@ def _marked_mean(builder, node):
 def _of_one_shape(builder, node):
     """Return the numbers of the inputs of a node, which must have the shape of its result if that is a 3-D map."""
     sources = builder.network.sources(node)
-    if is_volume(node.shape) and any(builder.network.shape(source) != node.shape for source in sources):
+    if is_3d(node.shape) and any(builder.network.shape(source) != node.shape for source in sources):
         raise UnsupportedError('it repeats a value along an axis of a 3-D map')
     return [builder.real(source) for source in sources]
 
@@ -129,7 +129,7 @@ def _of_one_shape(builder, node):
 def _repeated(builder, source, shape):
     """Return the number of a factor, a value repeated for each depth of a product of this shape if it has one depth."""
     number, own = builder.real(source), builder.network.shape(source)
-    if not is_volume(shape) or own[1:3] in (shape[1:3], (1, 1)):
+    if not is_3d(shape) or own[1:3] in (shape[1:3], (1, 1)):
         return number
     if own[:3] != (*shape[:2], 1):
         raise UnsupportedError('it repeats channels of a 3-D map')
@@ -165,7 +165,7 @@ def _constants(network, node, entry):
         raise UnsupportedError('it combines data with a parameter that differs between the images of a batch')
     if constant.size == constant.shape[1]:
         return constant.reshape(-1)
-    if is_volume(node.shape) and constant.shape[1:3] != (1, 1):
+    if is_3d(node.shape) and constant.shape[1:3] != (1, 1):
         constant = np.broadcast_to(constant, (1, *node.shape[1:3], *constant.shape[3:])).swapaxes(1, 2)
     return constant.reshape(map_shape(constant.shape))
 
@@ -204,7 +204,7 @@ def _data_and_factors(builder, node):
 def _scalar_rule(operator, of_scalar):
     """Add a rule for x -> x * scale + shift, where `of_scalar` computes (scale, shift) from the operator's scalar."""
 
-    @rule(operator, volumes=True)
+    @rule(operator, maps_3d=True)
     def scaled_and_shifted(builder, node):
         """Convert to `affine`."""
         x = builder.real(builder.network.sources(node)[0])

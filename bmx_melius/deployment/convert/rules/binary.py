@@ -7,11 +7,11 @@ from ....errors import UserError
 from ....nn import marks
 from ..builder import UnsupportedError, for_each_depth
 from ..traced_network import Entry, is_sign
+from .maps_3d import convolution
 from .table import marked_rule
-from .volumes import convolution
 
 
-@marked_rule(marks.ACTIVATION, volumes=True)
+@marked_rule(marks.ACTIVATION, maps_3d=True)
 def _quantized_activation(builder, node):
     """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network

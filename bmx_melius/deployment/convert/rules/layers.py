@@ -2,17 +2,17 @@
 
 from ....files.symbol_json import truth
 from ....nn import marks
-from ..builder import UnsupportedError, is_volume
+from ..builder import UnsupportedError, is_3d
 from ..traced_network import is_channelwise_batch_norm
 from .attributes import POINT, geometry_of, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .low_bit import low_bit_layer
+from .maps_3d import convolution, global_pooling, pooling
 from .resizing import pad_widths, pads_with_zeros
 from .table import rule
-from .volumes import convolution, global_pooling, pooling
 
 
-@rule('Convolution', volumes=True)
+@rule('Convolution', maps_3d=True)
 def _convolution(builder, node):
     """Convert marked layers of few bits to `binary_conv`, others to `conv`, in 3-D not those of several bits."""
     require_channels_second(node)
@@ -22,7 +22,7 @@ def _convolution(builder, node):
         _float_layer(builder, node, groups=groups, **geometry)
 
 
-@rule('FullyConnected', volumes=True)
+@rule('FullyConnected', maps_3d=True)
 def _fully_connected(builder, node):
     """Convert dense layers to a 1 x 1 `binary_conv` or `conv` of a vector; `flatten=False` on a map has no packed form."""
     if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
@@ -46,7 +46,7 @@ def _float_layer(builder, node, **attributes):
     builder.set(node, convolution(builder, node, 'conv', number, arrays, **fixed, **attributes))
 
 
-@rule('BatchNorm', volumes=True)
+@rule('BatchNorm', maps_3d=True)
 def _batch_norm(builder, node):
     """Convert to `affine`, or to a part of the thresholds of the sign after it; only the channels, axis 1."""
     if not is_channelwise_batch_norm(node):
@@ -55,7 +55,7 @@ def _batch_norm(builder, node):
     builder.set(node, builder.affine(x, *builder.network.batch_norm(node).affine()))
 
 
-@rule('Pooling', volumes=True)
+@rule('Pooling', maps_3d=True)
 def _pooling(builder, node):
     """Convert max and average pooling, also global, and sums without windows beyond the map; `lp` has no packed form."""
     require_channels_second(node)
@@ -64,11 +64,11 @@ def _pooling(builder, node):
     if truth(node.attributes.get('global_pool', 'False')):
         if kind not in ('avg', 'max'):
             raise UnsupportedError(f'global pooling of the kind {kind} has no packed form; avg and max have one')
-        depths = node.inputs[0].shape[2] if is_volume(node.shape) else 1
+        depths = node.inputs[0].shape[2] if is_3d(node.shape) else 1
         builder.set(node, global_pooling(builder, x, depths, kind))
         return
     convention = node.attributes.get('pooling_convention', 'valid')
-    if is_volume(node.shape) and (kind in ('max', 'avg') or kind == 'sum' and convention == 'valid') and convention in ('valid', 'full'):
+    if is_3d(node.shape) and (kind in ('max', 'avg') or kind == 'sum' and convention == 'valid') and convention in ('valid', 'full'):
         builder.set(node, pooling(builder, node, x, kind))
         return
     if kind == 'sum' and convention == 'valid':

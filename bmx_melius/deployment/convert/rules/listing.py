@@ -1,6 +1,6 @@
 """Table of MXNet's operators: packed, kept in MXNet or refused. docs/operators.md has the text of `to_markdown`."""
 
-from .table import MARKED_RULES, REASONS, RULES, TAKES_VOLUMES
+from .table import MARKED_RULES, REASONS, RULES, TAKES_3D
 
 _HEAD = """\
 # Operators
@@ -10,20 +10,20 @@ What conversion does with the operators of MXNet. This text is the output of `bm
 - **packed**: the operator becomes operations of a program (`bmx_melius/deployment/program/operations.py`), under the conditions in the
   table. A node that does not meet them is kept in MXNet, and the report says why.
 - **kept in MXNet**: the operator remains beside the packed operators, in the same symbol, and the report names node, operator and reason.
-- Operators that are not listed are kept in MXNet, too. A network without binary layers is packed completely or **refused**: the error names
+- Operators that are not listed are also kept in MXNet. A network without binary layers is packed completely or **refused**: the error names
   the first node that cannot be packed, and the reason. A `Session` and ONNX export require that everything is packed.
 - **refused**, whatever the operator: parameters that are not finite or not float32, and `BatchNorm` whose variance + eps is not positive.
 
 Maps are 1-D (N, C, W), 2-D (N, C, H, W) or 3-D (N, C, D, H, W), or are vectors (N, C), in float32, with the channels second. **3-D maps**
 are packed with the operators below that say so. The packed operator then accepts one depth; convolutions and pooling over several depths
-become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/volumes.py`).
+become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/maps_3d.py`).
 """
 
 
 def _text(function):
-    """Return the first line of a rule's docstring as a sentence about the operator, in a cell of a table, and whether it takes volumes."""
+    """Return the first line of a rule's docstring as a sentence about the operator, in a cell of a table, and whether it takes 3-D maps."""
     text = ' '.join((function.__doc__ or '').strip().split('\n\n')[0].split()).replace('|', '\\|')
-    return f'{text} Also in 3-D.' if text and function in TAKES_VOLUMES else text
+    return f'{text} Also in 3-D.' if text and function in TAKES_3D else text
 
 
 def _by_rule(rules):

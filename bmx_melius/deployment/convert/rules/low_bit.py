@@ -25,7 +25,7 @@ import numpy as np
 from ....analysis.counting import marked_bits
 from ....nn import marks
 from ...program.operations import PADDING, SIDES
-from ..builder import UnsupportedError, is_volume
+from ..builder import UnsupportedError, is_3d
 from ..traced_network import MAX_BITS, is_sign
 from .attributes import of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
@@ -46,7 +46,7 @@ def low_bit_layer(builder, node, role, **attributes):
     levels = network.levels(x) if x else None
     if is_sign(node) and not levels:
         return False
-    if is_volume(node.shape):
+    if is_3d(node.shape):
         raise UnsupportedError('it is 3-D and has numbers of several bits, or real weights; with signs it can be packed')
     _require_planes(network, node, x, levels, attributes)
     weight, pad_value = _weight(network, node), pad_value_of(node)

@@ -3,24 +3,24 @@
 import numpy as np
 
 from ....files.symbol_json import integers, truth
-from ..builder import UnsupportedError, is_volume, map_shape
+from ..builder import UnsupportedError, is_3d, map_shape
 from .attributes import POINT, axis_of, require_channel_axis
+from .maps_3d import by_depth, joined
 from .table import rule
-from .volumes import by_depth, joined
 
 
-@rule('Concat', volumes=True)
+@rule('Concat', maps_3d=True)
 def _concat(builder, node):
     """Convert concatenation along the channels, of values or of bits."""
     require_channel_axis(node, axis_of(node, 'dim', 1))
     sources = builder.network.sources(node)
-    if is_volume(node.shape):
+    if is_3d(node.shape):
         builder.set(node, by_depth(builder, [(builder.move(node, None, [source]), node.shape[2]) for source in sources]))
     else:
         builder.set(node, builder.move(node, 'concat', sources))
 
 
-@rule('slice_axis', volumes=True)
+@rule('slice_axis', maps_3d=True)
 def _slice_axis(builder, node):
     """Convert slices of the channels."""
     if builder.network.is_identity(node):
@@ -29,7 +29,7 @@ def _slice_axis(builder, node):
     channels = node.inputs[0].shape[1]
     begin, end = (node.attributes.get(name, 'None') for name in ('begin', 'end'))
     begin, end, _ = slice(int(begin), None if end == 'None' else int(end)).indices(channels)
-    if is_volume(node.shape):
+    if is_3d(node.shape):
         x = builder.move(node, None, builder.network.sources(node))
         pieces = [builder.add('slice', [x], begin=first + begin, end=first + end) for first in range(0, channels * node.shape[2], channels)]
         builder.set(node, joined(builder, pieces))
@@ -74,14 +74,14 @@ def _slice_channel(builder, node):
 _RESHAPES = ('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze')
 
 
-@rule(*_RESHAPES, volumes=True)
+@rule(*_RESHAPES, maps_3d=True)
 def _reshape(builder, node):
     """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`; in 3-D, the first two."""
     x = builder.network.sources(node)[0]
     before, after = builder.network.shape(x), node.shape
     if before == after:
         return _identity(builder, node)
-    if is_volume(before) and len(after) == 2 and before[0] == after[0]:
+    if is_3d(before) and len(after) == 2 and before[0] == after[0]:
         return builder.set(node, builder.flattened(builder.move(node, None, [x]), before))
     shuffled = _shuffled(builder.network, node)
     if shuffled is not None:
@@ -104,7 +104,7 @@ def _move_between(before, after):
     """Return the name of the operation that reshapes a value, '' if it needs none, or None if there is none."""
     if before[0] != after[0] or not {len(before), len(after)} <= {2, 3, 4, 5}:
         return None
-    if is_volume(before) or is_volume(after) and after[2:] != (1, 1, 1):
+    if is_3d(before) or is_3d(after) and after[2:] != (1, 1, 1):
         return None
     if len(after) == 2:
         return '' if len(before) == 2 else 'flatten'
@@ -138,9 +138,9 @@ def _joined(network, node):
     return [network.sources(wide)[0] for wide in join.inputs]
 
 
-@rule('_copy', 'identity', 'BlockGrad', 'stop_gradient', 'Dropout', volumes=True)
+@rule('_copy', 'identity', 'BlockGrad', 'stop_gradient', 'Dropout', maps_3d=True)
 def _identity(builder, node):
     """Omit what changes nothing at inference."""
     if not builder.network.is_identity(node):
-        raise UnsupportedError('it drops values at inference, too')
+        raise UnsupportedError('it also drops values at inference')
     builder.set(node, builder.move(node, None, builder.network.sources(node)))

@@ -3,7 +3,7 @@
 RULES = {}  # MXNet operator name -> function (builder, node)
 MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces that of its operator
 
-TAKES_VOLUMES = set()  # rules of operators that also have a packed form for 3-D maps (`volumes`)
+TAKES_3D = set()  # rules of operators that also have a packed form for 3-D maps (`maps_3d`)
 
 _DATA_DEPENDENT = 'it divides by a number that depends on the value, for which there is no operation'
 REASONS = {  # common operators without a rule -> the reason
@@ -36,24 +36,24 @@ def missing_rule(operator):
     return f'the operator {operator} has no packed form' + (f': {REASONS[operator]}' if operator in REASONS else '')
 
 
-def rule(*operators, volumes=False):
+def rule(*operators, maps_3d=False):
     """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`.
 
-    `volumes` is whether it accepts 3-D maps.
+    `maps_3d` is whether it accepts 3-D maps.
     """
-    return _registered(RULES, operators, volumes)
+    return _registered(RULES, operators, maps_3d)
 
 
-def marked_rule(role, volumes=False):
+def marked_rule(role, maps_3d=False):
     """Register the decorated function as the rule for nodes marked with this role."""
-    return _registered(MARKED_RULES, [role], volumes)
+    return _registered(MARKED_RULES, [role], maps_3d)
 
 
-def _registered(rules, keys, volumes):
+def _registered(rules, keys, maps_3d):
     def add(function):
         rules.update(dict.fromkeys(keys, function))
-        if volumes:
-            TAKES_VOLUMES.add(function)
+        if maps_3d:
+            TAKES_3D.add(function)
         return function
 
     return add

@@ -1,0 +1,195 @@
+"""Layers, blocks and small networks of all methods against arrays of the authors' code, whose padding is 0: values and gradients."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from mxnet.gluon import nn
+from support.authors_arrays import assert_same, learned, read_cases
+from support.equations import conv
+from support.small_networks import sequence
+
+from bmx_melius.nn.methods.bnn import clip_latent_weights
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.ttq import TTQConv2D
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
+from model_zoo import quicknet, resnet
+from model_zoo.method_resnets import BASES, METHODS, Architecture, MethodResNet, Residual
+from model_zoo.method_units import Place
+from model_zoo.stems import add_stem
+
+UNPADDED = {'pad_value': 0}
+LARQ = {'conv_kwargs': UNPADDED, 'norm_kwargs': {'epsilon': 1e-3}, 'same_padding': True}
+REAL_TO_BINARY = {**LARQ, 'conv_kwargs': {**UNPADDED, 'factor': 1}}
+
+
+def options_of(method, **changes):
+    return dataclasses.replace(METHODS[method].options, **changes)
+
+
+def residual(method, channels, in_channels, stride, total_stride, **changes):
+    return Residual((Place(channels, in_channels, stride, total_stride),), METHODS[method], options_of(method, **changes))
+
+
+def network(method, *blocks, **changes):
+    return MethodResNet(Architecture(blocks, METHODS[method]), options_of(method, **changes), classes=5)
+
+
+def stem(method, **changes):
+    layers = nn.HybridSequential()
+    add_stem(layers, options_of(method, **changes), METHODS[method].stem_end)
+    return layers
+
+
+BIREALNET = dataclasses.replace(resnet.BIREALNET.options, initial_layers='imagenet', init_features=4, conv_kwargs=UNPADDED)
+
+
+def birealnet_block(channels, stride, conv_kwargs=UNPADDED, **arguments):
+    options = dataclasses.replace(BIREALNET, conv_kwargs={**resnet.BIREALNET.convolution, **conv_kwargs})
+    return resnet.ResidualBlock(resnet.Place(4, channels, stride), options, **arguments)
+
+
+def small_quicknet():
+    options = quicknet.Options(init_features=8, same_padding=True)
+    return quicknet.QuickNet(quicknet.Architecture((1, 1), (8, 16)), options, classes=5)
+
+
+def xnor_net_plus_unit():
+    """A unit whose scales of rows and columns are 1: the authors' library has learned scales of channels only."""
+    options = options_of('resnet{}_xnorpp', input_size=20, conv_kwargs=UNPADDED)
+    unit = METHODS['resnet{}_xnorpp'].unit(Place(6, 4, 1, 4), options)
+    for name in ('beta', 'gamma'):
+        getattr(unit[2], name).grad_req = 'null'
+    assert len(learned(unit)) == 4
+    return unit
+
+
+# Orders of the authors' parameters as in our blocks.
+
+
+def of_bnn(names):
+    """With the shortcut of a block before the normalization that follows the addition."""
+    ordered = [name for name in names if 'downsample' not in name]
+    place = ordered.index('layer2.0.bn2.weight')
+    return ordered[:place] + [name for name in names if 'downsample' in name] + ordered[place:]
+
+
+def of_cbcn(names):
+    """With the slopes of a block after its shortcut."""
+    return sorted(names, key=lambda name: name.startswith('prelu'))
+
+
+def of_group_net(names):
+    """With the parameters of a block by base, and its scales as one array."""
+    blocks = list(dict.fromkeys(re.match(r'layer\d+\.\d+\.|', name).group() for name in names))
+    ordered = []
+    for block in blocks[1:]:
+        own = [name for name in names if name.startswith(block)]
+        bases = [
+            [name for name in own if re.match(rf'{re.escape(block)}(conv|bn){unit}\.{base}\.', name)]
+            for base in range(BASES)
+            for unit in (1, 2)
+        ]
+        ordered += [name for name in own if 'gate' in name] + [name for name in own if 'downsample' in name] + sum(bases, [])
+        ordered.append(tuple(name for name in own if 'scales' in name))
+    outside = [name for name in names if not name.startswith('layer')]
+    return [name for name in outside if not name.startswith('fc')] + ordered + [name for name in outside if name.startswith('fc')]
+
+
+def of_reactnet(names):
+    """With the shortcut of a block between its other modules."""
+    modules = ('move0', 'binary_conv', 'bn1', 'downsample', 'move1', 'prelu', 'move2')
+
+    def place(name):
+        block, module = re.fullmatch(r'((?:layer\d+\.\d+\.)?)(\w+)\..*', name).groups()
+        if module not in modules:
+            return names.index(name), 0
+        return next(index for index, other in enumerate(names) if other.startswith(block)), modules.index(module)
+
+    return sorted(names, key=place)
+
+
+def of_caffe(layers):
+    """The parameters of HWGQ's layers, those of a shortcut before those of the units beside it."""
+    ordered = []
+    for layer in layers:
+        if isinstance(layer, Residual):
+            ordered += [*(learned(layer.shortcut) if layer.shortcut else []), *learned(layer.units)]
+        else:
+            ordered += of_caffe(layer) if len(layer._children) else learned(layer)
+    return ordered
+
+
+BINARY_WEIGHTS_OF_BNN = re.compile(r'layer\d\.\d\.(conv\d|downsample\.0)\.weight')
+ORDERS = {'bnn': of_bnn, 'cbcn': of_cbcn, 'group_net': of_group_net, 'reactnet': of_reactnet}
+PARAMETERS = {'hwgq': of_caffe}
+CHANGED_WEIGHTS = {  # as after each update
+    'bnn': lambda case: {name: np.clip(value, -1, 1) for name, value in case.weights.items() if BINARY_WEIGHTS_OF_BNN.match(name)},
+    'xnor_net': lambda case: {'conv.weight': case.arrays['latent']},
+}
+
+
+@pytest.mark.parametrize(
+    'file, case, make',
+    [
+        ('bireal_net', 'block', lambda: birealnet_block(4, 1)),
+        ('bireal_net', 'halving block', lambda: birealnet_block(8, 2)),
+        ('bireal_net', 'network', lambda: resnet.BinaryResNet(resnet.Architecture((2, 1, 1, 1), resnet.BIREALNET), BIREALNET, classes=5)),
+        ('bnn', 'network', lambda: network('resnet{}_bnn', 2, 2, initial_layers='thumbnail', init_features=4, conv_kwargs=UNPADDED)),
+        ('cbcn', 'convolution 1', lambda: CirculantConv2D(12, 3, 1, 1, **UNPADDED)),
+        ('cbcn', 'convolution 2', lambda: CirculantConv2D(12, 3, 2, 1, **UNPADDED)),
+        ('cbcn', 'block', lambda: residual('resnet{}_cbcn', 8, 8, 1, 4, conv_kwargs=UNPADDED)),
+        ('cbcn', 'halving block', lambda: residual('resnet{}_cbcn', 16, 8, 2, 8, conv_kwargs=UNPADDED)),
+        ('dorefa', '2 bits', lambda: DoReFaConv2D(6, 3, padding=1, bits=2)),
+        ('dorefa', '4 bits', lambda: DoReFaConv2D(6, 3, padding=1, bits=4)),
+        ('group_net', 'network', lambda: network('groupnet{}', 2, 1, 1, 1, init_features=4, bits=1)),
+        ('group_net', 'first stage', lambda: network('groupnet{}', 2, 1, 1, 1, init_features=4, bits=32)),
+        # without the ReLU, the pooling and the classifier after the last stage
+        ('hwgq', 'stages', lambda: sequence(*network('resnet{}_hwgq', 2, 2, init_features=8).features[:5])),
+        ('quicknet', 'network', small_quicknet),
+        ('reactnet', 'block', lambda: residual('reactnet{}', 4, 4, 1, 4, conv_kwargs=UNPADDED)),
+        ('reactnet', 'halving block', lambda: residual('reactnet{}', 8, 4, 2, 8, conv_kwargs=UNPADDED)),
+        ('reactnet', 'network', lambda: network('reactnet{}', 1, 1, 1, 1, init_features=4, conv_kwargs=UNPADDED)),
+        ('real_to_binary', 'binary', lambda: residual('real_to_binary{}', 16, 16, 1, 1, **REAL_TO_BINARY)),
+        ('real_to_binary', 'binary, stride 2', lambda: residual('real_to_binary{}', 32, 16, 2, 2, **REAL_TO_BINARY)),
+        ('real_to_binary', 'float', lambda: residual('real_to_binary{}', 16, 16, 1, 1, **REAL_TO_BINARY, bits=32)),
+        ('real_to_binary', 'stem', lambda: stem('real_to_binary{}', **REAL_TO_BINARY)),
+        # the scales of rows and columns are 1 in Larq Zoo
+        ('strong_baseline', 'binary', lambda: residual('resnet{}_strong_baseline', 16, 16, 1, 1, **LARQ)),
+        ('strong_baseline', 'binary, stride 2', lambda: residual('resnet{}_strong_baseline', 32, 16, 2, 2, **LARQ)),
+        ('strong_baseline', 'stem', lambda: stem('resnet{}_strong_baseline', **LARQ)),
+        ('syq', 'eta 0', lambda: SYQConv2D(6, 3, padding=1)),  # with the threshold 0, so that all weights have two values, as in the paper
+        ('ttq', 'layer', lambda: TTQConv2D(6, 3, padding=1)),
+        ('xnor_net', 'layer', lambda: sequence(nn.BatchNorm(epsilon=1e-4), XNORConv2D(3, 3, 1, 1, use_bias=True, **UNPADDED))),
+        ('xnor_net_plus', 'unit', xnor_net_plus_unit),
+    ],
+    ids=lambda value: value if isinstance(value, str) else 'ours',
+)
+def test_block_has_the_values_and_gradients_of_the_authors_code(file, case, make):
+    case = read_cases(file)[0][case]
+    case.weights.update(CHANGED_WEIGHTS.get(file, lambda case: {})(case))
+    assert_same(make(), case, ORDERS.get(file, list)(list(case.weights)), PARAMETERS.get(file, learned))
+
+
+def test_latent_weights_of_birealnet_are_not_clipped_as_in_the_authors_code():
+    block = birealnet_block(4, 1, conv_kwargs={}, prefix='')
+    weight = block.conv.qconv.weight
+    weight.shape = (4, 4, 3, 3)
+    weight.initialize('ones')
+    weight.set_data(weight.data() * 2)
+    clip_latent_weights(block)
+    assert (weight.data().asnumpy() == 2).all()
+
+
+def test_the_authors_code_of_syq_does_not_scale_weights_below_its_default_threshold():
+    """As docs/zoo.md says of the difference; here they are scaled like the others."""
+    arrays = read_cases('syq')[0]['eta 0.05'].arrays
+    weight = arrays['weight00']
+    large = np.abs(weight) > 0.05 * np.abs(weight).max()
+    quantized = np.sign(weight) * np.where(large, arrays['weight01'].reshape(1, 1, 3, 3), 1)
+    activations = np.floor(np.clip(arrays['x'], 0, 1) * 3 + 0.5) / 3
+    np.testing.assert_allclose(conv(activations, quantized, value=0), arrays['y'], atol=1e-5)
+    assert 0 < (~large).sum() < large.sum()
