@@ -7,6 +7,9 @@
 #include <immintrin.h>
 
 #include "kernels/common/int8_loops.h"
+#include "kernels/common/unrolled.h"
+
+#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
 
 namespace bmx {
 namespace {
@@ -111,49 +114,63 @@ void rescale_lanes(const RescaleRow& row, const T* x) {
     }
 }
 
-// Rescaling keeps the order of numbers, or reverses it where the factor is negative: the largest result is that of the
-// largest or, where ~n replaces n, of the smallest number of a window.
-struct Flips {
-    __m512i mask;
-
-    explicit Flips(const int32_t* factor) {
-        const __m256i low = _mm512_cvtsepi32_epi16(_mm512_loadu_si512(factor));
-        const __m256i high = _mm512_cvtsepi32_epi16(_mm512_loadu_si512(factor + kInt8Lanes));
-        mask = _mm512_srai_epi16(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), 15);
+// Rescales 32 kVectors channels of integers to bytes with 32 bits. Rescaling keeps the order of numbers, or reverses it
+// where the factor is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number
+// of a window.
+template <int kVectors>
+void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
+    NarrowLanes rescaled[2 * kVectors];
+    __m512i flips[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+        const Rescaling r = row.rescaling.from(channel + 32 * v);
+        rescaled[2 * v] = NarrowLanes(r);
+        rescaled[2 * v + 1] = NarrowLanes(r.from(kInt8Lanes));
+        const __m256i low = _mm512_cvtsepi32_epi16(rescaled[2 * v].factor);
+        const __m256i high = _mm512_cvtsepi32_epi16(rescaled[2 * v + 1].factor);
+        flips[v] = _mm512_srai_epi16(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), 15);
     }
-    __m512i operator()(__m512i n) const { return _mm512_xor_si512(n, mask); }
-};
-
-// Rescales integers to bytes with 32 bits, 32 channels at once.
-void rescale_integers(const RescaleRow& row, const int16_t* x) {
-    constexpr int kAtOnce = 2 * kInt8Lanes;
-    const int whole = row.channels / kAtOnce * kAtOnce;
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int i = 0; i < row.pixels; ++i) {
-        const int16_t* from = x + i * row.step;
-        uint8_t* to = static_cast<uint8_t*>(row.y) + i * row.y_pixel;
-        for (int c = 0; c < whole; c += kAtOnce) {
-            const Rescaling r = row.rescaling.from(c);
-            __m512i n = _mm512_loadu_si512(from + row.window[0] + c);
-            if (row.window_size > 1) {
-                const Flips flipped(r.factor);
-                n = flipped(n);
-                for (int tap = 1; tap < row.window_size; ++tap) {
-                    n = _mm512_max_epi16(n, flipped(_mm512_loadu_si512(from + row.window[tap] + c)));
-                }
-                n = flipped(n);
-            }
-            const __m512i low = NarrowLanes(r)(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(n)));
-            const __m512i high = NarrowLanes(r.from(kInt8Lanes))(_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(n, 1)));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(to + c), _mm512_cvtepi32_epi8(low));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(to + c + kInt8Lanes), _mm512_cvtepi32_epi8(high));
+        const int16_t* from = x + i * row.step + channel;
+        uint8_t* to = static_cast<uint8_t*>(row.y) + i * row.y_pixel + channel;
+        const auto flipped = [&](int tap, int v) BMX_INLINED {
+            return _mm512_xor_si512(_mm512_loadu_si512(from + row.window[tap] + 32 * v), flips[v]);
+        };
+        __m512i best[kVectors], y[2 * kVectors];
+        unrolled<kVectors>([&](auto v) BMX_INLINED { best[v] = flipped(0, v); });
+        for (int tap = 1; tap < row.window_size; ++tap) {
+            unrolled<kVectors>([&](auto v) BMX_INLINED { best[v] = _mm512_max_epi16(best[v], flipped(tap, v)); });
+        }
+        unrolled<kVectors>([&](auto v) BMX_INLINED {
+            const __m512i n = _mm512_xor_si512(best[v], flips[v]);
+            y[2 * v] = rescaled[2 * v](_mm512_cvtepi16_epi32(_mm512_castsi512_si256(n)));
+            y[2 * v + 1] = rescaled[2 * v + 1](_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(n, 1)));
+        });
+        const __m512i low = _mm512_packs_epi32(y[0], y[1]);
+        const __m512i high = _mm512_packs_epi32(y[2 * kVectors - 2], y[2 * kVectors - 1]);
+        const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
+        if constexpr (kVectors == 1) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(bytes));
+        } else {
+            _mm512_storeu_si512(to, bytes);
         }
     }
-    if (whole < row.channels) {
+}
+
+void rescale_integers(const RescaleRow& row, const int16_t* x) {
+    int c = 0;
+    for (; c + 64 <= row.channels; c += 64) {
+        rescale_integers<2>(row, x, c);
+    }
+    for (; c + 32 <= row.channels; c += 32) {
+        rescale_integers<1>(row, x, c);
+    }
+    if (c < row.channels) {
         RescaleRow rest = row;
-        rest.channels -= whole;
-        rest.rescaling = row.rescaling.from(whole);
-        rest.y = static_cast<uint8_t*>(row.y) + whole;
-        rescale_lanes<NarrowLanes>(rest, x + whole);
+        rest.channels -= c;
+        rest.rescaling = row.rescaling.from(c);
+        rest.y = static_cast<uint8_t*>(row.y) + c;
+        rescale_lanes<NarrowLanes>(rest, x + c);
     }
 }
 
@@ -167,49 +184,113 @@ void rescale(const RescaleRow& row) {
     });
 }
 
-// Rescales up to four channels of 16 pixels at once.
-void rescale_planes_of(const RescalePlanes& row) {
-    struct Channel {
-        NarrowLanes rescaled;
-        Integers integers;
-    };
-    for (int c = 0; c < row.channels; c += 4) {
-        const int channels = row.channels - c < 4 ? row.channels - c : 4;
-        Channel constants[4];
-        for (int k = 0; k < channels; ++k) {
-            const Rescaling& r = row.rescaling;
-            NarrowLanes& lanes = constants[k].rescaled;
-            lanes.low = _mm512_set1_epi32(r.low[c + k]);
-            lanes.high = _mm512_set1_epi32(r.high[c + k]);
-            lanes.factor = _mm512_set1_epi32(r.factor[c + k]);
-            lanes.summand = _mm512_set1_epi32(r.summand[c + k]);
-            lanes.shift = _mm_cvtsi32_si128(r.shift);
-            const float scale = row.scale ? row.scale[c + k] : 0, shift = row.scale ? row.shift[c + k] : 0;
-            constants[k].integers = {row.scale != nullptr, _mm512_set1_ps(scale), _mm512_set1_ps(shift)};
+// A channel of the user's map. Limiting before rounding gives the same integers; NaN becomes the largest. Integers that
+// are results already are left as they are.
+struct Plane {
+    const float* x;
+    __m512 scale, shift, low, high;
+    __m512i factor, summand;
+
+    Plane() = default;
+    Plane(const RescalePlanes& row, int c)
+        : x(row.x + c * row.plane),
+          scale(_mm512_set1_ps(row.scale ? row.scale[c] : 1)),
+          shift(_mm512_set1_ps(row.scale ? row.shift[c] : 0)),
+          low(_mm512_set1_ps(static_cast<float>(row.rescaling.low[c]))),
+          high(_mm512_set1_ps(static_cast<float>(row.rescaling.high[c]))),
+          factor(_mm512_set1_epi32(row.rescaling.factor[c])),
+          summand(_mm512_set1_epi32(row.rescaling.summand[c])) {}
+    template <bool kWhole>
+    __m512i bytes(int i, __mmask16 mask, __m128i bits) const {
+        const __m512 number = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x + i), scale, shift);
+        const __m512i n = _mm512_cvtps_epi32(_mm512_max_ps(_mm512_min_ps(number, high), low));
+        return kWhole ? n : _mm512_sra_epi32(_mm512_add_epi32(_mm512_mullo_epi32(n, factor), summand), bits);
+    }
+};
+
+// Rescales kChannels channels of 16 pixels at once.
+template <int kChannels, bool kWhole>
+void rescale_word(const RescalePlanes& row, int c) {
+    Plane planes[kChannels];
+    unrolled<kChannels>([&](auto k) BMX_INLINED { planes[k] = Plane(row, c + k); });
+    const __m128i bits = _mm_cvtsi32_si128(row.rescaling.shift);
+    const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                          _mm512_set1_epi32(static_cast<int>(row.y_pixel)));
+    for (int i = 0; i < row.pixels; i += kInt8Lanes) {
+        const __mmask16 mask = first(row.pixels - i);
+        __m512i words = _mm512_setzero_si512();
+        unrolled<kChannels>([&](auto k) BMX_INLINED {
+            words = _mm512_or_si512(words, _mm512_slli_epi32(planes[k].template bytes<kWhole>(i, mask, bits), 8 * k));
+        });
+        uint8_t* y = row.y + i * row.y_pixel + c;
+        if (row.y_pixel == 4) {
+            _mm512_mask_storeu_epi32(y, mask, words);
+        } else {
+            _mm512_mask_i32scatter_epi32(y, mask, at, words, 1);
         }
-        for (int i = 0; i < row.pixels; i += kInt8Lanes) {
-            const __mmask16 mask = first(row.pixels - i);
-            __m512i words = _mm512_setzero_si512();
-            for (int k = channels; k-- > 0;) {
-                const float* x = row.x + (c + k) * row.plane + i;
-                const __m512i byte = constants[k].rescaled(constants[k].integers(x, mask));
-                words = _mm512_or_si512(_mm512_slli_epi32(words, 8), byte);
-            }
-            uint8_t* y = row.y + i * row.y_pixel + c;
-            if (row.y_pixel == 4) {
-                _mm512_mask_storeu_epi32(y, mask, words);
-            } else {
-                const __m512i at = _mm512_mullo_epi32(
-                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                    _mm512_set1_epi32(static_cast<int>(row.y_pixel)));
-                _mm512_mask_i32scatter_epi32(y, mask, at, words, 1);
-            }
+    }
+}
+
+void rescale_planes_of(const RescalePlanes& row) {
+    const Rescaling& r = row.rescaling;
+    bool whole = true;
+    for (int c = 0; c < row.channels; ++c) {
+        whole = whole && r.factor[c] == 1 << r.shift && r.summand[c] == 1 << (r.shift - 1);
+    }
+    for (int c = 0; c < row.channels; c += 4) {
+        switch (row.channels - c) {
+            case 1:
+                whole ? rescale_word<1, true>(row, c) : rescale_word<1, false>(row, c);
+                break;
+            case 2:
+                whole ? rescale_word<2, true>(row, c) : rescale_word<2, false>(row, c);
+                break;
+            case 3:
+                whole ? rescale_word<3, true>(row, c) : rescale_word<3, false>(row, c);
+                break;
+            default:
+                whole ? rescale_word<4, true>(row, c) : rescale_word<4, false>(row, c);
         }
     }
 }
 
 void rescale_user_planes(const RescalePlanes& row) {
     row.rescaling.low ? rescale_planes_of(row) : rescale_planes(row);
+}
+
+// --- pooling -------------------------------------------------------------------------------------
+
+template <int kVectors>
+void max_of(const MaxRow& row, int channel) {
+    for (int i = 0; i < row.pixels; ++i) {
+        const int16_t* from = row.x + i * row.step + channel;
+        __m512i best[kVectors];
+        unrolled<kVectors>([&](auto v) BMX_INLINED { best[v] = _mm512_loadu_si512(from + row.window[0] + 32 * v); });
+        for (int tap = 1; tap < row.window_size; ++tap) {
+            unrolled<kVectors>([&](auto v) BMX_INLINED {
+                best[v] = _mm512_max_epi16(best[v], _mm512_loadu_si512(from + row.window[tap] + 32 * v));
+            });
+        }
+        unrolled<kVectors>(
+            [&](auto v) BMX_INLINED { _mm512_storeu_si512(row.y + i * row.y_pixel + channel + 32 * v, best[v]); });
+    }
+}
+
+void max_of_windows(const MaxRow& row) {
+    int c = 0;
+    for (; c + 64 <= row.channels; c += 64) {
+        max_of<2>(row, c);
+    }
+    for (; c + 32 <= row.channels; c += 32) {
+        max_of<1>(row, c);
+    }
+    if (c < row.channels) {
+        MaxRow rest = row;
+        rest.x += c;
+        rest.y += c;
+        rest.channels -= c;
+        max_row(rest);
+    }
 }
 
 // --- convolution ---------------------------------------------------------------------------------
@@ -313,52 +394,57 @@ template <int kBlocks>
     }
 }
 
-// Computes kPixels outputs.
+// Rescales with 64 bits.
+template <int kBlocks, int kPixels>
+[[gnu::always_inline]] inline void store_wide(const Int8Row& row, const Int8Blocks& blocks, int pixel, const __m512i (&sums)[kPixels][kBlocks]) {
+    alignas(64) int32_t lanes[kPixels][kBlocks * kInt8Lanes];
+    unrolled<kPixels>([&](auto i) BMX_INLINED {
+        unrolled<kBlocks>([&](auto b) BMX_INLINED { _mm512_store_si512(lanes[i] + b * kInt8Lanes, sums[i][b]); });
+    });
+    for (int i = 0; i < kPixels; ++i) {
+        store_sums(row, blocks, pixel + i, lanes[i]);
+    }
+}
+
+// Computes kPixels outputs. Loops are unrolled, otherwise GCC keeps sums in memory.
 template <int kBlocks, int kPeriod, int kPixels>
 [[gnu::noinline]] void tile(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel) {
     __m512i sums[kPixels][kBlocks];
-    for (int i = 0; i < kPixels; ++i) {
-        for (int b = 0; b < kBlocks; ++b) {
-            sums[i][b] = _mm512_setzero_si512();
-        }
-    }
+    const auto each_sum = [&](auto&& visit) BMX_INLINED {
+        unrolled<kBlocks>([&](auto b) BMX_INLINED {
+            unrolled<kPixels>([&](auto i) BMX_INLINED { visit(b, i); });
+        });
+    };
+    each_sum([&](auto b, auto i) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
     const ptrdiff_t step = row.step;
     const uint8_t* const x = row.x + pixel * step + 4 * blocks.first_word;
     const int8_t* weights = blocks.weights;
     for (int tap = 0; tap < row.tap_count; ++tap) {
         const uint8_t* from = x + row.taps[tap];
-        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod) {
+        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod, weights += 4 * kInt8Lanes * kBlocks) {
             __m512i w[kBlocks];
-            for (int b = 0; b < kBlocks; ++b, weights += 4 * kInt8Lanes) {
-                w[b] = _mm512_load_si512(weights);
-            }
-            for (int i = 0; i < kPixels; ++i) {
+            unrolled<kBlocks>([&](auto b) BMX_INLINED {
+                w[b] = _mm512_load_si512(weights + b * 4 * kInt8Lanes);
+                asm("" : "+v"(w[b]));  // otherwise GCC loads it again for each pixel of a few
+            });
+            unrolled<kPixels>([&](auto i) BMX_INLINED {
                 const __m512i activations = repeated<kPeriod>(from + i * step);
-                for (int b = 0; b < kBlocks; ++b) {
+                unrolled<kBlocks>([&](auto b) BMX_INLINED {
                     sums[i][b] = _mm512_dpbusd_epi32(sums[i][b], activations, w[b]);
-                }
-            }
+                });
+            });
         }
     }
     if (!blocks.rescaling.low) {
-        alignas(64) int32_t lanes[kBlocks * kInt8Lanes];
-        for (int i = 0; i < kPixels; ++i) {
-            for (int b = 0; b < kBlocks; ++b) {
-                _mm512_store_si512(lanes + b * kInt8Lanes, sums[i][b]);
-            }
-            store_sums(row, blocks, pixel + i, lanes);
-        }
+        store_wide<kBlocks, kPixels>(row, blocks, pixel, sums);
         return;
     }
-    for (int b = 0; b < kBlocks; ++b) {
-        const NarrowLanes rescaled(blocks.rescaling.from(b * kInt8Lanes));
-        for (int i = 0; i < kPixels; ++i) {
-            sums[i][b] = rescaled(sums[i][b]);
-        }
-    }
-    for (int i = 0; i < kPixels; ++i) {
-        store<kBlocks>(row, blocks, order, pixel + i, sums[i]);
-    }
+    unrolled<kBlocks>([&](auto b) BMX_INLINED {
+        NarrowLanes rescaled(blocks.rescaling.from(b * kInt8Lanes));
+        asm("" : "+v"(rescaled.low), "+v"(rescaled.high), "+v"(rescaled.factor), "+v"(rescaled.summand));
+        unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = rescaled(sums[i][b]); });
+    });
+    unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row, blocks, order, pixel + i, sums[i]); });
 }
 
 // Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
@@ -426,7 +512,7 @@ void convolve(const Int8Row& row) {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx512() {
-    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_row, convolve, sum_pixels};
+    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels};
     return kernels;
 }
 
