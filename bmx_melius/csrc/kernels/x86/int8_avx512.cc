@@ -22,8 +22,7 @@ __mmask64 first_64(int count) { return count >= 64 ? ~0ull : (1ull << count) - 1
 
 // Of 16 numbers, with 32 bits.
 struct NarrowLanes {
-    __m512i low, high, factor, summand;
-    __m128i shift;
+    __m512i low, high, factor, summand, shift;
 
     NarrowLanes() = default;
     explicit NarrowLanes(const Rescaling& r)
@@ -31,11 +30,11 @@ struct NarrowLanes {
           high(_mm512_loadu_si512(r.high)),
           factor(_mm512_loadu_si512(r.factor)),
           summand(_mm512_loadu_si512(r.summand)),
-          shift(_mm_cvtsi32_si128(r.shift)) {}
+          shift(_mm512_set1_epi32(r.shift)) {}
 
     __m512i operator()(__m512i n) const {
         const __m512i limited = _mm512_min_epi32(_mm512_max_epi32(n, low), high);
-        return _mm512_sra_epi32(_mm512_add_epi32(_mm512_mullo_epi32(limited, factor), summand), shift);
+        return _mm512_srav_epi32(_mm512_add_epi32(_mm512_mullo_epi32(limited, factor), summand), shift);
     }
 };
 
@@ -313,6 +312,11 @@ template <int kPeriod>
     }
 }
 
+// In assembly language, because GCC copies sums that it keeps in registers across loops.
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i activations, __m512i weights) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(activations), "v"(weights));
+}
+
 // Constants of the results of up to four blocks: where packing puts each output.
 struct Order {
     alignas(64) uint8_t bytes[64];
@@ -430,7 +434,7 @@ template <int kBlocks, int kPeriod, int kPixels>
             unrolled<kPixels>([&](auto i) BMX_INLINED {
                 const __m512i activations = repeated<kPeriod>(from + i * step);
                 unrolled<kBlocks>([&](auto b) BMX_INLINED {
-                    sums[i][b] = _mm512_dpbusd_epi32(sums[i][b], activations, w[b]);
+                    add_products(sums[i][b], activations, w[b]);
                 });
             });
         }
@@ -447,9 +451,133 @@ template <int kBlocks, int kPeriod, int kPixels>
     unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row, blocks, order, pixel + i, sums[i]); });
 }
 
+// The same where a sum consists of few products, so that rescaling takes a considerable part of the time: while
+// products of some pixels are added, the sums of those before are rescaled. Processors do not overlap them by themselves
+// when both are long sequences of instructions.
+template <int kBlocks, int kPeriod>
+class Pipeline {
+  public:
+    static constexpr int kPixels = 12 / kBlocks;
+    static constexpr int kLeastSteps = kBlocks + kPixels, kMostSteps = 48;
+
+    Pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order)
+        : row_(row), blocks_(blocks), order_(order), steps_(row.tap_count * blocks.words) {
+        int step = 0;
+        for (int tap = 0; tap < row.tap_count; ++tap) {
+            for (int word = 0; word < blocks.words; ++word) {
+                offsets_[step++] = row.taps[tap] + 4 * (blocks.first_word + word * kPeriod);
+            }
+        }
+    }
+
+    void run() const {
+        Sums even, odd;
+        clear(odd);
+        int before = 0;  // its first results are written again
+        const int tiles = (row_.pixels + kPixels - 1) / kPixels;
+        for (int tile = 0; tile < tiles; tile += 2) {
+            int pixel = begin_of(tile);
+            add_and_finish(even, pixel, odd, before);
+            before = pixel;
+            if (tile + 1 == tiles) {
+                finish(even, before);
+                return;
+            }
+            pixel = begin_of(tile + 1);
+            add_and_finish(odd, pixel, even, before);
+            before = pixel;
+        }
+        finish(odd, before);
+    }
+
+  private:
+    using Sums = __m512i[kPixels][kBlocks];
+
+    // Some pixels of the last tile are computed again.
+    int begin_of(int tile) const {
+        const int begin = tile * kPixels;
+        return begin + kPixels > row_.pixels ? row_.pixels - kPixels : begin;
+    }
+
+    [[gnu::always_inline]] static void clear(Sums& sums) {
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            unrolled<kBlocks>([&](auto b) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
+        });
+    }
+
+    [[gnu::always_inline]] void add(Sums& sums, const uint8_t* x, int step) const {
+        const int8_t* weights = blocks_.weights + step * (4 * kInt8Lanes * kBlocks);
+        const uint8_t* from = x + offsets_[step];
+        const ptrdiff_t stride = row_.step;
+        __m512i w[kBlocks];
+        unrolled<kBlocks>([&](auto b) BMX_INLINED {
+            w[b] = _mm512_load_si512(weights + b * 4 * kInt8Lanes);
+            asm("" : "+v"(w[b]));
+        });
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            const __m512i activations = repeated<kPeriod>(from + i * stride);
+            unrolled<kBlocks>(
+                [&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
+        });
+    }
+
+    template <int b>
+    [[gnu::always_inline]] void rescale_block(Sums& sums) const {
+        const Rescaling r = blocks_.rescaling.from(b * kInt8Lanes);
+        const __m512i shift = _mm512_set1_epi32(r.shift);
+        const auto each = [&](const int32_t* constants, auto&& change) BMX_INLINED {
+            __m512i constant = _mm512_loadu_si512(constants);
+            asm("" : "+v"(constant));
+            unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = change(sums[i][b], constant); });
+        };
+        each(r.low, [](__m512i n, __m512i low) BMX_INLINED { return _mm512_max_epi32(n, low); });
+        each(r.high, [](__m512i n, __m512i high) BMX_INLINED { return _mm512_min_epi32(n, high); });
+        each(r.factor, [](__m512i n, __m512i factor) BMX_INLINED { return _mm512_mullo_epi32(n, factor); });
+        each(r.summand, [&](__m512i n, __m512i summand) BMX_INLINED {
+            return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift);
+        });
+    }
+
+    [[gnu::always_inline]] void finish(Sums& sums, int pixel) const {
+        unrolled<kBlocks>([&](auto b) BMX_INLINED { rescale_block<b>(sums); });
+        unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row_, blocks_, order_, pixel + i, sums[i]); });
+    }
+
+    [[gnu::always_inline]] void add_and_finish(Sums& sums, int pixel, Sums& done, int done_pixel) const {
+        const uint8_t* const x = row_.x + pixel * row_.step;
+        clear(sums);
+        unrolled<kBlocks>([&](auto b) BMX_INLINED {
+            add(sums, x, b);
+            rescale_block<b>(done);
+        });
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            add(sums, x, kBlocks + i);
+            store<kBlocks>(row_, blocks_, order_, done_pixel + i, done[i]);
+        });
+        for (int step = kLeastSteps; step < steps_; ++step) {
+            add(sums, x, step);
+        }
+    }
+
+    const Int8Row& row_;
+    const Int8Blocks& blocks_;
+    const Order& order_;
+    const int steps_;
+    ptrdiff_t offsets_[kMostSteps];
+};
+
 // Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
 template <int kBlocks, int kPeriod>
 void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks, const Order& order) {
+    if constexpr (kBlocks >= 2 && kBlocks <= 4) {
+        using Pipe = Pipeline<kBlocks, kPeriod>;
+        const int steps = row.tap_count * blocks.words;
+        if (blocks.rescaling.low && row.pixels >= Pipe::kPixels && steps >= Pipe::kLeastSteps &&
+            steps <= Pipe::kMostSteps) {
+            Pipe(row, blocks, order).run();
+            return;
+        }
+    }
     constexpr int kPixels = 26 / kBlocks > 12 ? 12 : 26 / kBlocks, kHalf = (kPixels + 1) / 2;
     int pixel = 0;
     for (; pixel + kPixels <= row.pixels; pixel += kPixels) {
