@@ -232,9 +232,12 @@ class Fuser {
         return operation(i).attributes.result_min >= 0 && operation(i).attributes.result_max <= kMaxByte;
     }
 
-    // Adds the group that begins with operation `i`, if 8-bit convolutions follow.
+    // Adds the group that begins with operation `i`, if 8-bit convolutions follow. If it only rescales one of the user's
+    // maps, it reads that itself.
     bool fuse_int8(int i) {
         std::vector<int> operations;
+        const int x = operation(i).inputs[0];
+        bool reads_planes = is_input(x) && fusion_.producer[x] < 0 && !is(i, Op::int8_conv);
         int next = i;
         const auto take = [&] {
             operations.push_back(next);
@@ -252,6 +255,7 @@ class Fuser {
             }
             take();
             if (is(next, Op::max_pool)) {
+                reads_planes = false;
                 take();
             }
             if (is(next, Op::shuffle)) {
@@ -272,7 +276,11 @@ class Fuser {
             take();
         }
         const int result = value_of(operations.back());
-        add({StepKind::int8, std::move(operations), {read(operation(i).inputs[0])}, result, DataType::i16});
+        std::vector<Operand> reads;
+        if (!reads_planes) {
+            reads.push_back(read(x));
+        }
+        add({StepKind::int8, std::move(operations), std::move(reads), result, DataType::i16});
         return true;
     }
 

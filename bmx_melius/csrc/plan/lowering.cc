@@ -104,11 +104,13 @@ class Lowering {
             case Op::avg_pool:
                 return average_pool_step(source(group), a, group.result, output(group));
             case Op::rescale:
-                return std::make_unique<RescaleStep>(source(group), rescaling_of(i), output(group));
+                return std::make_unique<RescaleStep>(kernels_.int8, source(group), rescaling_of(i, numbers_of(source(group))),
+                                                     output(group));
             case Op::integer_mean:
             case Op::integer_avg_pool:
-                return std::make_unique<IntegerMeanStep>(source(group), a, operation(i).op == Op::integer_mean,
-                                                         group.result, output(group));
+                return std::make_unique<IntegerMeanStep>(kernels_.int8, source(group), a,
+                                                         operation(i).op == Op::integer_mean, group.result,
+                                                         output(group));
             case Op::global_max_pool:
                 return global_max_step(source(group), output(group));
             case Op::normalize:
@@ -228,34 +230,52 @@ class Lowering {
 
     // --- 8-bit integers
 
-    RescalingConstants rescaling_of(int i) const {
+    // Returns the bounds of the numbers of a map.
+    IntegerRange numbers_of(const Source& source) const {
+        for (const Slab& slab : source.slabs) {
+            if (placement_.buffers[slab.buffer].type != DataType::i16) {
+                return kRoundedFloats;
+            }
+        }
+        return kShortIntegers;
+    }
+
+    RescalingConstants rescaling_of(int i, IntegerRange numbers) const {
         const size_t* arrays = operation(i).arrays;
         const int channels = channels_into(i);
         return rescaling_constants(arrays_.integers(arrays[0], channels), arrays_.integers(arrays[1], channels),
-                                   operation(i).attributes);
+                                   operation(i).attributes, {numbers});
     }
 
     StepPtr int8(const Group& group) const {
         Int8Spec spec;
         spec.kernels = kernels_.int8;
         spec.packing = kernels_.binary;
-        spec.source = source(group);
+        spec.source_value = operation(group.operations[0]).inputs[0];
+        IntegerRange numbers = kRoundedFloats;
+        if (group.reads.empty()) {
+            spec.input = spec.source_value;
+        } else {
+            spec.source = source(group);
+            numbers = numbers_of(spec.source);
+        }
         size_t next = 0;
         const auto op = [&] { return operation(group.operations[next]).op; };
         if (op() == Op::affine) {
             const int i = group.operations[next++];
             spec.before.scale = arrays_.vector(operation(i).arrays[0], channels_into(i));
             spec.before.shift = arrays_.vector(operation(i).arrays[1], channels_into(i));
+            numbers = kRoundedFloats;
         }
         if (op() == Op::rescale) {
-            spec.rescaling = rescaling_of(group.operations[next++]);
+            spec.rescaling = rescaling_of(group.operations[next++], numbers);
         } else {  // only rounds
             const int channels = spec.source.channels();
             Attributes whole;
             whole.shift = kOffsetShift;
             whole.result_max = kMaxByte;
             spec.rescaling = rescaling_constants(std::vector<int32_t>(channels, 1 << kOffsetShift),
-                                                 std::vector<int32_t>(channels), whole);
+                                                 std::vector<int32_t>(channels), whole, {numbers});
         }
         if (op() == Op::max_pool) {
             spec.pools_before = true;

@@ -1,109 +1,310 @@
 #include "steps/int8_step.h"
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 
-#include "kernels/common/int8_loops.h"
+#include "program/operation_table.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kWordChannels = 4;  // bytes of a word
-constexpr int kRowsOfChunk = 4;   // a map of fewer rows for each thread is divided by filters, too
+constexpr int kWordChannels = 4;   // bytes of a word
+constexpr int kItemsOfThread = 4;  // of fewer items for each thread, the filters are divided, too
+constexpr int kPixelsOfItem = 60;  // so that they stay in the L1 cache while all filters read them
 
 size_t padded_channels(int channels) { return round_up(channels, kWordChannels); }
 
-// Filters that one block computes: of one group, or of several small ones.
-struct FilterRange {
-    int first, filters, first_group, groups;
+// --- rescaling with 32 bits ------------------------------------------------------------------------
+
+int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }  // y > 0
+
+// Constants of one channel. They exist only if `exact`.
+struct Narrow {
+    bool exact;
+    int64_t low, high, factor, summand;
+
+    // Whether results lie within 32 bits.
+    bool fits() const {
+        const int64_t a = low * factor + summand, b = high * factor + summand;
+        return std::max(a, b) <= INT32_MAX && std::min(a, b) >= INT32_MIN;
+    }
 };
 
-std::vector<FilterRange> filter_ranges(int filters, int groups) {
-    const int in_group = filters / groups;
-    std::vector<FilterRange> ranges;
-    if (in_group >= kInt8Lanes) {
-        for (int group = 0; group < groups; group++) {
-            for (int first = 0; first < in_group; first += kInt8Lanes) {
-                ranges.push_back({group * in_group + first, std::min(kInt8Lanes, in_group - first), group, 1});
+// Numbers beyond those whose results are the limits are limited themselves.
+Narrow narrow(int64_t multiplier, int64_t offset, const Attributes& a, IntegerRange numbers) {
+    const int64_t one = int64_t(1) << a.shift, summand = offset * (one >> kOffsetShift) + one / 2;
+    const int64_t below_max = a.result_max * one - summand, above_min = (a.result_min + 1) * one - summand;
+    int64_t first_min, last_min;  // numbers from the one on and up to the other have the result min, and so on
+    int64_t low = numbers.low, high = numbers.high;
+    const auto constant = [&](int y) { return Narrow{true, 0, 0, 0, y * one}; };
+    if (multiplier == 0) {
+        const int64_t y = summand >> a.shift;
+        return constant(static_cast<int>(std::min<int64_t>(std::max<int64_t>(y, a.result_min), a.result_max)));
+    }
+    const int64_t magnitude = std::abs(multiplier);
+    if (magnitude > one || a.result_min == a.result_max) {
+        return {false, 0, 0, 0, 0};  // results skip numbers, or there is only one
+    }
+    if (multiplier > 0) {
+        last_min = floor_div(above_min - 1, magnitude);
+        const int64_t first_max = -floor_div(-below_max, magnitude);
+        if (last_min > high || first_max < low) {
+            return constant(last_min > high ? a.result_min : a.result_max);
+        }
+        low = std::max(low, last_min);
+        high = std::min(high, first_max);
+    } else {
+        first_min = floor_div(-above_min, magnitude) + 1;
+        const int64_t last_max = floor_div(-below_max, magnitude);
+        if (first_min < low || last_max > high) {
+            return constant(first_min < low ? a.result_min : a.result_max);
+        }
+        low = std::max(low, last_max);
+        high = std::min(high, first_min);
+    }
+    return {true, low, high, multiplier, summand};
+}
+
+// --- blocks --------------------------------------------------------------------------------------
+
+// What blocks compute that read the same words.
+struct BlocksShape {
+    int first_output, outputs, count, first_word, words, period;
+};
+
+// How a layer reads a pixel: lanes of `period` groups alternate, which have `words` words each.
+struct Reading {
+    int period = 1, words = 0;
+
+    bool moves() const { return period > 1 && words > 1; }
+    // Channels that change places among one another.
+    int channels() const { return period * words * kWordChannels; }
+    // The channel at a position of a pixel: words of the groups alternate.
+    int channel_at(int position) const {
+        const int first = position / channels() * channels(), word = (position - first) / kWordChannels;
+        return first + (word % period * words + word / period) * kWordChannels + position % kWordChannels;
+    }
+};
+
+// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups.
+Reading reading_of(const Attributes& a, int in_channels) {
+    const int filters = a.out_channels / a.groups, inputs = in_channels / a.groups;
+    if (filters >= kInt8Lanes || inputs % kWordChannels) {
+        return {};
+    }
+    for (int period = kInt8Period; period > 1; period /= 2) {
+        const int lanes = period * filters;
+        if (a.groups % period == 0 && lanes % kInt8Lanes == 0 && lanes / kInt8Lanes <= 4) {
+            return {period, inputs / kWordChannels};
+        }
+    }
+    return {};
+}
+
+std::vector<BlocksShape> shapes_of(const Attributes& a, int in_channels, const Reading& reading) {
+    const int filters = a.out_channels / a.groups, inputs = in_channels / a.groups;
+    std::vector<BlocksShape> shapes;
+    if (reading.period > 1) {
+        const int outputs = reading.period * filters;
+        for (int group = 0; group < a.groups; group += reading.period) {
+            shapes.push_back({group * filters, outputs, outputs / kInt8Lanes, group * reading.words, reading.words,
+                              reading.period});
+        }
+        return shapes;
+    }
+    const int together = std::max(1, kInt8Lanes / filters);  // groups of a block
+    for (int group = 0; group < a.groups; group += together) {
+        const int groups = std::min(together, a.groups - group);
+        const int first_word = group * inputs / kWordChannels;
+        const int words = ceil_div((group + groups) * inputs, kWordChannels) - first_word;
+        const int blocks = ceil_div(groups * filters, kInt8Lanes), parts = ceil_div(blocks, kInt8Blocks);
+        for (int part = 0; part < parts; part++) {
+            const int begin = blocks * part / parts, end = blocks * (part + 1) / parts;
+            const int first = begin * kInt8Lanes, last = std::min(end * kInt8Lanes, groups * filters);
+            shapes.push_back({group * filters + first, last - first, end - begin, first_word, words, 1});
+        }
+    }
+    return shapes;
+}
+
+// Returns whether the blocks of the layer before can store the outputs in the order of a reading.
+bool can_store(const std::vector<BlocksShape>& shapes, const Reading& reading) {
+    return std::all_of(shapes.begin(), shapes.end(), [&](const BlocksShape& shape) {
+        return shape.first_output % reading.channels() == 0 && shape.outputs % reading.channels() == 0;
+    });
+}
+
+// --- windows -------------------------------------------------------------------------------------
+
+struct Range {
+    int64_t begin, end;
+};
+
+Range clipped(int64_t begin, int length, int64_t size) {
+    return {std::max<int64_t>(begin, 0), std::min<int64_t>(begin + length, size)};
+}
+
+// Calls visit(x, pixels, first, size) for the windows of row y of a pooled map: `pixels` outputs from column x on, whose
+// windows are equal, that of the first one begins at column `first`. The offsets of its `size` pixels are stored.
+template <class RowOffset, class Visit>
+void visit_windows(const Attributes& a, const Value& map, int64_t y, int64_t width, const RowOffset& row_offset,
+                   ptrdiff_t pixel, ptrdiff_t* offsets, const Visit& visit) {
+    const Range rows = clipped(y * a.stride_h - a.pad_top, a.kernel_h, map.height);
+    // Pixels in the middle have complete windows.
+    const int64_t whole_begin = ceil_div(a.pad_left, a.stride_w);
+    const int64_t room = map.width + a.pad_left - a.kernel_w;
+    const int64_t whole_end = room < 0 ? 0 : room / a.stride_w + 1;
+    for (int64_t x = 0; x < width;) {
+        const int64_t pixels = x >= whole_begin && x < whole_end ? std::min(whole_end, width) - x : 1;
+        const Range columns = clipped(x * a.stride_w - a.pad_left, a.kernel_w, map.width);
+        int size = 0;
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            for (int64_t column = columns.begin; column < columns.end; column++) {
+                offsets[size++] = row_offset(row) + (column - columns.begin) * pixel;
             }
         }
-        return ranges;
+        visit(x, static_cast<int>(pixels), columns.begin, size);
+        x += pixels;
     }
-    const int at_once = kInt8Lanes / in_group;
-    for (int group = 0; group < groups; group += at_once) {
-        const int count = std::min(at_once, groups - group);
-        ranges.push_back({group * in_group, count * in_group, group, count});
-    }
-    return ranges;
 }
 
 }  // namespace
 
 RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, const std::vector<int32_t>& offset,
-                                       const Attributes& attributes) {
+                                       const Attributes& attributes, const std::vector<IntegerRange>& numbers) {
+    const size_t size = multiplier.size() + kInt8Lanes;
     RescalingConstants constants;
-    constants.multiplier = Constants<int32_t>(multiplier.size() + kInt8Lanes);
-    constants.offset = Constants<int32_t>(offset.size() + kInt8Lanes);
+    constants.multiplier = Constants<int32_t>(size);
+    constants.offset = Constants<int32_t>(size);
     std::copy(multiplier.begin(), multiplier.end(), constants.multiplier.data());
     std::copy(offset.begin(), offset.end(), constants.offset.data());
     constants.shift = attributes.shift;
     constants.min = attributes.result_min;
     constants.max = attributes.result_max;
+    std::vector<Narrow> all;
+    for (size_t c = 0; c < multiplier.size() && attributes.shift < 32; c++) {
+        all.push_back(narrow(multiplier[c], offset[c], attributes, numbers[numbers.size() > 1 ? c : 0]));
+        if (!all.back().exact || !all.back().fits()) {
+            return constants;
+        }
+    }
+    if (all.size() == multiplier.size()) {
+        const auto filled = [&](int64_t Narrow::*member) {
+            Constants<int32_t> result(size);
+            std::transform(all.begin(), all.end(), result.data(),
+                           [&](const Narrow& one) { return static_cast<int32_t>(one.*member); });
+            return result;
+        };
+        constants.low = filled(&Narrow::low);
+        constants.high = filled(&Narrow::high);
+        constants.factor = filled(&Narrow::factor);
+        constants.summand = filled(&Narrow::summand);
+    }
     return constants;
 }
 
 // --- preparation ---------------------------------------------------------------------------------
 
-Int8Step::Layer Int8Step::prepare(const Int8LayerSpec& spec) {
-    const Attributes& a = spec.attributes;
-    const int inputs = spec.in_channels / a.groups, taps = a.taps();
-    Layer layer;
-    layer.attributes = a;
-    layer.in_channels = spec.in_channels;
-    layer.value = spec.value;
-    layer.pad.assign(padded_channels(spec.in_channels), 0);
-    std::transform(spec.pad.begin(), spec.pad.end(), layer.pad.begin(),
-                   [](int32_t pad) { return static_cast<uint8_t>(std::min(std::max(pad, 0), kMaxByte)); });
-
-    const std::vector<FilterRange> ranges = filter_ranges(a.out_channels, a.groups);
-    std::vector<int32_t> multiplier(ranges.size() * kInt8Lanes), offset(ranges.size() * kInt8Lanes);
-    std::vector<size_t> positions;
-    size_t bytes = 0;
-    for (const FilterRange& range : ranges) {
-        const int begin = range.first_group * inputs, end = (range.first_group + range.groups) * inputs;
-        const int first_word = begin / kWordChannels, words = ceil_div(end, kWordChannels) - first_word;
-        const size_t lane = layer.blocks.size() * kInt8Lanes;
-        std::copy_n(spec.multiplier.begin() + range.first, range.filters, multiplier.begin() + lane);
-        std::copy_n(spec.offset.begin() + range.first, range.filters, offset.begin() + lane);
-        layer.blocks.push_back({nullptr, first_word, words, range.first, range.filters});
-        positions.push_back(bytes);
-        bytes += size_t(taps) * words * kWordChannels * kInt8Lanes;
+Int8Step::Int8Step(Int8Spec spec)
+    : spec_(std::move(spec)),
+      packer_(spec_.packing, spec_.output.buffer),
+      channels_(spec_.layers[0].in_channels) {
+    // First the shapes, because a layer stores its outputs as the next one reads them.
+    std::vector<Reading> readings;
+    std::vector<std::vector<BlocksShape>> shapes;
+    for (const Int8LayerSpec& layer : spec_.layers) {
+        Reading reading = reading_of(layer.attributes, layer.in_channels);
+        if (reading.moves() && (shapes.empty() || !can_store(shapes.back(), reading))) {
+            reading = {};
+        }
+        shapes.push_back(shapes_of(layer.attributes, layer.in_channels, reading));
+        readings.push_back(reading);
     }
-    layer.rescaling = rescaling_constants(multiplier, offset, a);
-    layer.weights = Constants<int8_t>(bytes);
-    const int filters_of_group = a.out_channels / a.groups;
-    for (size_t number = 0; number < ranges.size(); number++) {
-        Int8Block& block = layer.blocks[number];
-        block.weights = layer.weights.data() + positions[number];
-        for (int f = 0; f < block.filters; f++) {
-            const int filter = block.first_filter + f, first_channel = filter / filters_of_group * inputs;
-            for (int c = 0; c < inputs; c++) {
-                const int channel = first_channel + c - block.first_word * kWordChannels;
-                for (int tap = 0; tap < taps; tap++) {
-                    const size_t word = size_t(tap) * block.words + channel / kWordChannels;
-                    const size_t to = (word * kInt8Lanes + f) * kWordChannels + channel % kWordChannels;
-                    layer.weights[positions[number] + to] = spec.weights[(size_t(filter) * inputs + c) * taps + tap];
+    readings.emplace_back();  // of the result
+    for (size_t number = 0; number < spec_.layers.size(); number++) {
+        const Int8LayerSpec& from = spec_.layers[number];
+        const Attributes& a = from.attributes;
+        const int inputs = from.in_channels / a.groups, filters = a.out_channels / a.groups, taps = a.taps();
+        // Channels by position, and positions by channel.
+        const auto order_of = [](const Reading& reading, int channels) {
+            std::vector<int> order(channels);
+            std::iota(order.begin(), order.end(), 0);
+            if (reading.moves()) {
+                std::transform(order.begin(), order.end(), order.begin(),
+                               [&](int position) { return reading.channel_at(position); });
+            }
+            return order;
+        };
+        const std::vector<int> input_order = order_of(readings[number], from.in_channels);
+        const std::vector<int> output_order = order_of(readings[number + 1], a.out_channels);
+        std::vector<int> position_of(from.in_channels);
+        for (int position = 0; position < from.in_channels; position++) {
+            position_of[input_order[position]] = position;
+        }
+
+        layers_.emplace_back();
+        Layer& layer = layers_.back();
+        layer.attributes = a;
+        layer.in_channels = from.in_channels;
+        layer.value = from.value;
+        layer.pad.assign(padded_channels(from.in_channels), 0);
+        for (int position = 0; position < from.in_channels; position++) {
+            const int pad = from.pad[input_order[position]];
+            layer.pad[position] = static_cast<uint8_t>(std::min(std::max(pad, 0), kMaxByte));
+        }
+
+        size_t bytes = 0, blocks = 0;
+        for (const BlocksShape& shape : shapes[number]) {
+            bytes += size_t(taps) * shape.words * shape.count * kWordChannels * kInt8Lanes;
+            blocks += shape.count;
+        }
+        layer.weights = Constants<int8_t>(bytes);
+        layer.lanes.resize(a.out_channels);
+        std::vector<int32_t> multiplier(blocks * kInt8Lanes), offset(blocks * kInt8Lanes);
+        std::vector<IntegerRange> sums(blocks * kInt8Lanes, {0, 0});
+        size_t first_lane = 0;
+        int8_t* weights = layer.weights.data();
+        for (const BlocksShape& shape : shapes[number]) {
+            bool in_order = true;
+            const size_t tap_bytes = size_t(shape.words) * shape.count * kWordChannels * kInt8Lanes;
+            for (int output = 0; output < shape.outputs; output++) {
+                const int filter = output_order[shape.first_output + output], group = filter / filters;
+                int lane = output;
+                if (shape.period > 1) {  // lanes of the groups alternate
+                    const int in_group = filter - shape.first_output - (group * filters - shape.first_output);
+                    const int in_block = kInt8Lanes / shape.period;
+                    lane = in_group / in_block * kInt8Lanes + in_group % in_block * shape.period + group % shape.period;
+                }
+                in_order = in_order && lane == output;
+                layer.lanes[shape.first_output + output] = static_cast<uint8_t>(lane);
+                multiplier[first_lane + lane] = from.multiplier[filter];
+                offset[first_lane + lane] = from.offset[filter];
+                for (int c = 0; c < inputs; c++) {
+                    const int position = position_of[group * inputs + c] - shape.first_word * kWordChannels;
+                    const int word = position / kWordChannels / shape.period;
+                    const size_t to = ((size_t(word) * shape.count + lane / kInt8Lanes) * kInt8Lanes + lane % kInt8Lanes) *
+                                          kWordChannels +
+                                      position % kWordChannels;
+                    for (int tap = 0; tap < taps; tap++) {
+                        const int8_t weight = from.weights[(size_t(filter) * inputs + c) * taps + tap];
+                        weights[tap * tap_bytes + to] = weight;
+                        IntegerRange& sum = sums[first_lane + lane];
+                        (weight < 0 ? sum.low : sum.high) += int64_t(kMaxByte) * weight;
+                    }
                 }
             }
+            layer.blocks.push_back({weights, shape.count, shape.first_word, shape.words, shape.period,
+                                    shape.first_output, shape.outputs,
+                                    in_order ? nullptr : layer.lanes.data() + shape.first_output, Rescaling()});
+            weights += taps * tap_bytes;
+            first_lane += size_t(shape.count) * kInt8Lanes;
         }
-    }
-    return layer;
-}
-
-Int8Step::Int8Step(Int8Spec spec)
-    : spec_(std::move(spec)), packer_(spec_.packing, spec_.output.buffer), channels_(spec_.source.channels()) {
-    for (const Int8LayerSpec& layer : spec_.layers) {
-        layers_.push_back(prepare(layer));
+        layer.rescaling = rescaling_constants(multiplier, offset, a, sums);
+        int lane = 0;
+        for (Int8Blocks& made : layer.blocks) {
+            made.rescaling = layer.rescaling.from(lane);
+            lane += made.count * kInt8Lanes;
+        }
     }
     spec_.layers.clear();
 }
@@ -130,61 +331,80 @@ std::vector<Int8Step::Map> Int8Step::maps(const std::vector<Value>& values) cons
     return maps;
 }
 
-// Offset of the result of the last layer, if it is pooled.
-size_t Int8Step::pooled_offset(const std::vector<Map>& maps) const {
+size_t Int8Step::maps_bytes(const std::vector<Map>& maps) const {
     return maps.back().offset + round_up(maps.back().bytes(), 64);
 }
 
-size_t Int8Step::thread_bytes(const std::vector<Value>& values) const {
-    int taps = 0;
+// Bytes of the offsets of taps and of pixels under windows.
+size_t Int8Step::offsets_bytes() const {
+    int most = 1;
     for (const Layer& layer : layers_) {
-        taps = std::max(taps, layer.attributes.taps());
+        most = std::max(most, layer.attributes.taps());
     }
-    // The offsets of taps; before, a pixel, the maxima of columns of the source, and a row of it.
-    const size_t pixel = round_up(padded_channels(channels_), 64);
-    const size_t row = round_up(values[spec_.source.value].width * padded_channels(channels_), 64);
-    return std::max(round_up(sizeof(ptrdiff_t) * taps, 64), pixel + 2 * row);
+    most = spec_.pools_before ? std::max(most, spec_.pool_before.taps()) : most;
+    most = spec_.pools_after ? std::max(most, spec_.pool_after.taps()) : most;
+    return round_up(sizeof(ptrdiff_t) * most, 64);
+}
+
+size_t Int8Step::row_bytes() const { return round_up(padded_channels(channels_), 64); }
+
+size_t Int8Step::ring_bytes(const std::vector<Value>& values) const {
+    const Value& last = values[layers_.back().value];
+    return spec_.pools_after ? round_up(sizeof(int16_t) * spec_.pool_after.kernel_h * last.width * last.channels, 64) : 0;
 }
 
 size_t Int8Step::scratch_bytes(const std::vector<Value>& values, int threads) const {
-    const std::vector<Map> all = maps(values);
-    const Value& last = values[layers_.back().value];
-    const size_t pooled = spec_.pools_after ? round_up(sizeof(int16_t) * last.elements(), 64) : 0;
-    return pooled_offset(all) + pooled + threads * thread_bytes(values);
+    return maps_bytes(maps(values)) + threads * (offsets_bytes() + row_bytes() + ring_bytes(values));
 }
 
-int Int8Step::phases(const std::vector<Value>&, int) const {
-    return 1 + static_cast<int>(layers_.size()) + (spec_.pools_after ? 1 : 0) + (packer_.empty() ? 0 : 1);
+Int8Step::Division Int8Step::division(const std::vector<Value>& values, const std::vector<Map>& maps, size_t number,
+                                      int threads) const {
+    const Layer& layer = layers_[number];
+    const Attributes& a = layer.attributes;
+    const Map& map = maps[number];
+    const Value& result = values[layer.value];
+    const bool is_last = number + 1 == layers_.size();
+    const int64_t rows = is_last ? result.height : maps[number + 1].rows;
+    Division division;
+    division.flat = a.taps() == 1 && map.columns == result.width && map.rows == result.height &&
+                    (is_last || (maps[number + 1].columns == result.width && rows == result.height));
+    division.items = division.flat ? ceil_div(rows * result.width, int64_t(kPixelsOfItem)) : rows;
+    const bool few = threads > 1 && division.items < int64_t(kItemsOfThread) * threads;
+    division.parts = few ? std::min(static_cast<int>(layer.blocks.size()), threads) : 1;
+    return division;
+}
+
+int Int8Step::phases(const std::vector<Value>& values, int threads) const {
+    const bool packs_later = !packer_.empty() && !spec_.pools_after &&
+                             division(values, maps(values), layers_.size() - 1, threads).parts > 1;
+    return 1 + static_cast<int>(layers_.size()) + packs_later;
 }
 
 // --- computation ---------------------------------------------------------------------------------
 
 void Int8Step::run(const Memory& memory, const Team& team, int phase) const {
     const std::vector<Map> all = maps(*memory.values);
-    const Value& last = memory.value(layers_.back().value);
-    int16_t* pooled = reinterpret_cast<int16_t*>(memory.scratch + pooled_offset(all));
-    const size_t own = thread_bytes(*memory.values);
-    uint8_t* scratch = memory.scratch + pooled_offset(all) +
-                       (spec_.pools_after ? round_up(sizeof(int16_t) * last.elements(), 64) : 0) + team.thread * own;
+    const size_t ring = ring_bytes(*memory.values), own = offsets_bytes() + row_bytes() + ring;
+    uint8_t* const scratch = memory.scratch + maps_bytes(all) + team.thread * own;
+    ptrdiff_t* const offsets = reinterpret_cast<ptrdiff_t*>(scratch + row_bytes());
     const int layers = static_cast<int>(layers_.size());
     if (phase == 0) {
         const Map& map = all[0];
-        const Attributes& a = layers_[0].attributes;
         for (int row = team.begin(map.rows); row < team.end(map.rows); row++) {
             uint8_t* to = memory.scratch + map.offset + row * map.row;
             fill_borders(layers_[0], map, row, to);
-            const int64_t inside = row - a.pad_top;
+            const int64_t inside = row - layers_[0].attributes.pad_top;
             if (inside >= 0 && inside < map.height) {
-                first_row(memory, map, static_cast<int>(inside), to + a.pad_left * map.pixel, scratch);
+                first_row(memory, map, inside, to + layers_[0].attributes.pad_left * map.pixel, offsets, scratch);
             }
         }
+    } else if (phase == layers && spec_.pools_after) {
+        const Value& last = memory.value(layers_.back().value);
+        int16_t* data = reinterpret_cast<int16_t*>(scratch + row_bytes() + offsets_bytes());
+        convolve_and_pool(memory, team, all.back(), offsets,
+                          {data, static_cast<ptrdiff_t>(last.width * last.channels), spec_.pool_after.kernel_h, 0});
     } else if (phase <= layers) {
-        convolve(memory, team, phase - 1, all, reinterpret_cast<ptrdiff_t*>(scratch));
-    } else if (phase == layers + 1 && spec_.pools_after) {
-        const Value& result = memory.value(spec_.result);
-        for (int row = team.begin(result.height); row < team.end(result.height); row++) {
-            pool_row(memory, pooled, row);
-        }
+        convolve(memory, team, phase - 1, all, offsets);
     } else {
         const Value& result = memory.value(spec_.result);
         const int64_t pixels = result.height * result.width;
@@ -192,73 +412,48 @@ void Int8Step::run(const Memory& memory, const Team& team, int phase) const {
     }
 }
 
-// Fills the padding of a row, and the bytes beyond the last channel of its pixels.
+// Fills the padding of a row.
 void Int8Step::fill_borders(const Layer& layer, const Map& map, int64_t row, uint8_t* data) const {
     const Attributes& a = layer.attributes;
-    const bool outside = row < a.pad_top || row >= a.pad_top + map.height;
-    for (int64_t column = 0; column < map.columns; column++) {
-        uint8_t* pixel = data + column * map.pixel;
-        if (outside || column < a.pad_left || column >= a.pad_left + map.width) {
-            std::copy(layer.pad.begin(), layer.pad.end(), pixel);
-        } else {
-            std::fill(pixel + layer.in_channels, pixel + map.pixel, uint8_t(0));
+    const auto fill = [&](int64_t begin, int64_t end) {
+        for (int64_t column = begin; column < end; column++) {
+            std::copy(layer.pad.begin(), layer.pad.end(), data + column * map.pixel);
         }
-    }
-}
-
-// Rescales a row of the source to bytes.
-void Int8Step::rescale_row(const Memory& memory, int row, uint8_t* to, ptrdiff_t pixel) const {
-    int channel = 0;
-    for (const Slab& slab : spec_.source.slabs) {
-        const View view = memory.view(slab);
-        RescaleRow rescale;
-        rescale.type = view.type;
-        rescale.x = view.at(row * view.row);
-        rescale.x_pixel = view.pixel;
-        rescale.pixels = static_cast<int>(memory.value(spec_.source.value).width);
-        rescale.channels = view.channels;
-        rescale.scale = spec_.before.scale.empty() ? nullptr : spec_.before.scale.data() + channel;
-        rescale.shift = spec_.before.scale.empty() ? nullptr : spec_.before.shift.data() + channel;
-        rescale.rescaling = spec_.rescaling.from(channel);
-        rescale.y = to + channel;
-        rescale.y_pixel = pixel;
-        spec_.kernels->rescale(rescale);
-        channel += view.channels;
+    };
+    if (row < a.pad_top || row >= a.pad_top + map.height) {
+        fill(0, map.columns);
+    } else {
+        fill(0, a.pad_left);
+        fill(a.pad_left + map.width, map.columns);
     }
 }
 
 // Computes a row of the first map.
-void Int8Step::first_row(const Memory& memory, const Map& map, int row, uint8_t* to, uint8_t* scratch) const {
-    const Value& source = memory.value(spec_.source.value);
-    const size_t channels = padded_channels(channels_);
-    if (!spec_.pools_before) {
-        rescale_row(memory, row, to, map.pixel);
+void Int8Step::first_row(const Memory& memory, const Map& map, int64_t row, uint8_t* to, ptrdiff_t* window,
+                         uint8_t* scratch) const {
+    const Value& source = memory.value(spec_.source_value);
+    const float* const scale = spec_.before.scale.empty() ? nullptr : spec_.before.scale.data();
+    const float* const shift = spec_.before.shift.data();
+    if (spec_.input >= 0) {
+        spec_.kernels->rescale_planes({memory.inputs[spec_.input] + row * source.width,
+                                       static_cast<ptrdiff_t>(source.height * source.width),
+                                       static_cast<int>(source.width), channels_, scale, shift, spec_.rescaling.from(0),
+                                       to, map.pixel});
     } else {
-        const Attributes& a = spec_.pool_before;
-        const size_t row_bytes = source.width * channels;
-        uint8_t* const columns = scratch + round_up(channels, 64);
-        uint8_t* const one = columns + round_up(row_bytes, 64);
-        const int64_t begin = std::max<int64_t>(int64_t(row) * a.stride_h - a.pad_top, 0);
-        const int64_t end = std::min<int64_t>(int64_t(row) * a.stride_h - a.pad_top + a.kernel_h, source.height);
-        rescale_row(memory, static_cast<int>(begin), columns, channels);
-        for (int64_t y = begin + 1; y < end; y++) {
-            rescale_row(memory, static_cast<int>(y), one, channels);
-            for (size_t i = 0; i < row_bytes; i++) {
-                columns[i] = columns[i] > one[i] ? columns[i] : one[i];
-            }
-        }
-        for (int64_t x = 0; x < map.width; x++) {
-            const int64_t left = std::max<int64_t>(x * a.stride_w - a.pad_left, 0);
-            const int64_t right = std::min<int64_t>(x * a.stride_w - a.pad_left + a.kernel_w, source.width);
-            uint8_t* __restrict pixel = to + x * map.pixel;
-            const uint8_t* __restrict from = columns + left * channels;
-            std::copy_n(from, channels_, pixel);
-            for (int64_t i = left + 1; i < right; i++) {
-                from += channels;
-                for (int c = 0; c < channels_; c++) {
-                    pixel[c] = pixel[c] > from[c] ? pixel[c] : from[c];
-                }
-            }
+        const Attributes no_pooling;
+        int channel = 0;
+        for (const Slab& slab : spec_.source.slabs) {
+            const View view = memory.view(slab);
+            const Attributes& a = spec_.pools_before ? spec_.pool_before : no_pooling;
+            visit_windows(
+                a, source, row, map.width, [&](int64_t y) { return y * view.row; }, view.pixel, window,
+                [&](int64_t x, int pixels, int64_t column, int size) {
+                    spec_.kernels->rescale({view.type, view.at(column * view.pixel), a.stride_w * view.pixel, window,
+                                            size, pixels, view.channels, scale ? scale + channel : nullptr,
+                                            scale ? shift + channel : nullptr, spec_.rescaling.from(channel), true,
+                                            to + x * map.pixel + channel, map.pixel});
+                });
+            channel += view.channels;
         }
     }
     if (spec_.shuffle_groups > 1) {
@@ -275,13 +470,9 @@ void Int8Step::first_row(const Memory& memory, const Map& map, int row, uint8_t*
     }
 }
 
-void Int8Step::convolve(const Memory& memory, const Team& team, size_t number, const std::vector<Map>& maps,
-                        ptrdiff_t* taps) const {
-    const Layer& layer = layers_[number];
+// Returns what all rows of a layer have in common.
+Int8Row Int8Step::row_of(const Layer& layer, const Map& map, const Value& result, ptrdiff_t* taps) const {
     const Attributes& a = layer.attributes;
-    const Map& map = maps[number];
-    const Value& result = memory.value(layer.value);
-    const bool is_last = number + 1 == layers_.size();
     for (int tap = 0; tap < a.taps(); tap++) {
         taps[tap] = tap / a.kernel_w * a.dilation_h * map.row + tap % a.kernel_w * a.dilation_w * map.pixel;
     }
@@ -290,86 +481,99 @@ void Int8Step::convolve(const Memory& memory, const Team& team, size_t number, c
     row.taps = taps;
     row.tap_count = a.taps();
     row.pixels = static_cast<int>(result.width);
-    row.to_bytes = !is_last;
+    row.blocks = layer.blocks.data();
+    row.blocks_count = static_cast<int>(layer.blocks.size());
+    row.to_bytes = false;
+    return row;
+}
 
-    // Rows of the map that is computed, with its padding if it is read by another layer.
+void Int8Step::convolve(const Memory& memory, const Team& team, size_t number, const std::vector<Map>& maps,
+                        ptrdiff_t* taps) const {
+    const Layer& layer = layers_[number];
+    const Map& map = maps[number];
+    const Value& result = memory.value(layer.value);
+    const bool is_last = number + 1 == layers_.size();
+    const Division division = this->division(*memory.values, maps, number, team.threads);
+    const int blocks = static_cast<int>(layer.blocks.size()), parts = division.parts;
     const int above = is_last ? 0 : layers_[number + 1].attributes.pad_top;
-    const int64_t rows = is_last ? result.height : maps[number + 1].rows;
-    const int blocks = static_cast<int>(layer.blocks.size());
-    const int chunks = rows < int64_t(kRowsOfChunk) * team.threads ? std::min(blocks, team.threads) : 1;
-    for (int item = team.begin(rows * chunks); item < team.end(rows * chunks); item++) {
-        const int64_t to_row = item / chunks, y = to_row - above;
-        const int begin = blocks * (item % chunks) / chunks, end = blocks * (item % chunks + 1) / chunks;
-        if (!is_last) {
+    Int8Row row = row_of(layer, map, result, taps);
+    row.to_bytes = !is_last;
+    for (int item = team.begin(division.items * parts); item < team.end(division.items * parts); item++) {
+        const int begin = blocks * (item % parts) / parts, end = blocks * (item % parts + 1) / parts;
+        row.blocks = layer.blocks.data() + begin;
+        row.blocks_count = end - begin;
+        // Pixels of the result, numbered row by row.
+        const int64_t y = item / parts - above;
+        const int64_t first = division.flat ? int64_t(item / parts) * kPixelsOfItem : y * result.width;
+        if (division.flat) {
+            row.pixels = static_cast<int>(std::min<int64_t>(kPixelsOfItem, result.height * result.width - first));
+            row.x = memory.scratch + map.offset + first * map.pixel;
+        } else {
+            row.x = memory.scratch + map.offset + y * layer.attributes.stride_h * map.row;
+        }
+        if (is_last) {
+            const View view = memory.view(spec_.output);
+            row.y = view.at(first * view.pixel);
+            row.y_pixel = view.pixel;
+        } else {
             const Map& next = maps[number + 1];
-            uint8_t* data = memory.scratch + next.offset + to_row * next.row;
-            if (begin == 0) {
-                fill_borders(layers_[number + 1], next, to_row, data);
+            uint8_t* data = memory.scratch + next.offset + (division.flat ? first * next.pixel : (y + above) * next.row);
+            if (!division.flat && begin == 0) {
+                fill_borders(layers_[number + 1], next, y + above, data);
+            }
+            if (y < 0 || (!division.flat && y >= result.height)) {
+                continue;
             }
             row.y = data + layers_[number + 1].attributes.pad_left * next.pixel;
             row.y_pixel = next.pixel;
-        } else if (spec_.pools_after) {
-            row.y = reinterpret_cast<int16_t*>(memory.scratch + pooled_offset(maps)) +
-                    y * result.width * result.channels;
-            row.y_pixel = result.channels;
-        } else {
-            const View view = memory.view(spec_.output);
-            row.y = view.at(y * view.row);
-            row.y_pixel = view.pixel;
         }
-        if (y < 0 || y >= result.height) {
-            continue;
-        }
-        row.x = memory.scratch + map.offset + y * a.stride_h * map.row;
-        row.blocks = layer.blocks.data() + begin;
-        row.block_count = end - begin;
-        row.rescaling = layer.rescaling.from(begin * kInt8Lanes);
         spec_.kernels->convolve(row);
+        if (is_last && parts == 1 && !packer_.empty()) {
+            packer_.pack(memory, first, first + row.pixels);
+        }
     }
 }
 
-// Computes a row of the result from the map of the last layer.
-void Int8Step::pool_row(const Memory& memory, const int16_t* from, int row) const {
-    const Attributes& a = spec_.pool_after;
-    const Value& map = memory.value(layers_.back().value);
+// Computes rows of the result, the maxima of the last layer's result. Threads compute some rows of that twice.
+void Int8Step::convolve_and_pool(const Memory& memory, const Team& team, const Map& map, ptrdiff_t* offsets,
+                                 Ring ring) const {
+    const Layer& layer = layers_.back();
+    const Attributes& pool = spec_.pool_after;
+    const Value& under = memory.value(layer.value);
     const Value& result = memory.value(spec_.result);
     const View view = memory.view(spec_.output);
-    const int64_t channels = map.channels;
-    const int64_t top = std::max<int64_t>(int64_t(row) * a.stride_h - a.pad_top, 0);
-    const int64_t bottom = std::min<int64_t>(int64_t(row) * a.stride_h - a.pad_top + a.kernel_h, map.height);
-    for (int64_t x = 0; x < result.width; x++) {
-        const int64_t left = std::max<int64_t>(x * a.stride_w - a.pad_left, 0);
-        const int64_t right = std::min<int64_t>(x * a.stride_w - a.pad_left + a.kernel_w, map.width);
-        int16_t* __restrict to = reinterpret_cast<int16_t*>(view.at(row * view.row + x * view.pixel));
-        std::copy_n(from + (top * map.width + left) * channels, channels, to);
-        for (int64_t y = top; y < bottom; y++) {
-            for (int64_t i = left; i < right; i++) {
-                const int16_t* __restrict pixel = from + (y * map.width + i) * channels;
-                for (int64_t c = 0; c < channels; c++) {
-                    to[c] = to[c] > pixel[c] ? to[c] : pixel[c];
-                }
-            }
+    for (int y = team.begin(result.height); y < team.end(result.height); y++) {
+        const Range rows = clipped(int64_t(y) * pool.stride_h - pool.pad_top, pool.kernel_h, under.height);
+        Int8Row row = row_of(layer, map, under, offsets);
+        row.y_pixel = under.channels;
+        for (ring.next = std::max(ring.next, rows.begin); ring.next < rows.end; ring.next++) {
+            row.x = memory.scratch + map.offset + ring.next * layer.attributes.stride_h * map.row;
+            row.y = ring.data + ring.offset(ring.next);
+            spec_.kernels->convolve(row);
         }
+        visit_windows(
+            pool, under, y, result.width, [&](int64_t at) { return ring.offset(at); }, under.channels, offsets,
+            [&](int64_t x, int pixels, int64_t column, int size) {
+                int16_t* to = reinterpret_cast<int16_t*>(view.at(y * view.row + x * view.pixel));
+                spec_.kernels->max_row({ring.data + column * under.channels,
+                                        static_cast<ptrdiff_t>(pool.stride_w * under.channels), offsets, size, pixels,
+                                        static_cast<int>(under.channels), to, view.pixel});
+            });
+        packer_.pack(memory, y * result.width, (y + 1) * result.width);
     }
 }
 
 void RescaleStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(source_.value);
     const View output = memory.view(output_);
+    const ptrdiff_t window[] = {0};
     for (int row = team.begin(map.height); row < team.end(map.height); row++) {
         int channel = 0;
         for (const Slab& slab : source_.slabs) {
             const View view = memory.view(slab);
-            const Rescaling r = rescaling_.from(channel);
-            visit_typed(view.type, view.at(row * view.row), [&](const auto* from) {
-                int16_t* to = reinterpret_cast<int16_t*>(output.at(row * output.row + channel));
-                for (int64_t x = 0; x < map.width; x++, from += view.pixel, to += output.pixel) {
-                    for (int c = 0; c < view.channels; c++) {
-                        const int n = nearest(static_cast<float>(from[c]));
-                        to[c] = static_cast<int16_t>(rescaled(n, r.multiplier[c], r.offset[c], r));
-                    }
-                }
-            });
+            kernels_->rescale({view.type, view.at(row * view.row), view.pixel, window, 1, static_cast<int>(map.width),
+                               view.channels, nullptr, nullptr, rescaling_.from(channel), false,
+                               output.at(row * output.row + channel), output.pixel});
             channel += view.channels;
         }
     }
@@ -406,17 +610,10 @@ void IntegerMeanStep::run(const Memory& memory, const Team& team, int) const {
         for (const Slab& slab : source_.slabs) {
             const View view = memory.view(slab);
             std::fill_n(sums, view.channels, 0);
-            visit_typed(view.type, view.data, [&](const auto* from) {
-                for (int64_t i = top; i < bottom; i++) {
-                    for (int64_t j = left; j < right; j++) {
-                        const auto* pixel = from + i * view.row + j * view.pixel;
-                        for (int c = 0; c < view.channels; c++) {
-                            const int n = nearest(static_cast<float>(pixel[c]));
-                            sums[c] += std::min(std::max(n, -kMaxInt16), kMaxInt16);
-                        }
-                    }
-                }
-            });
+            for (int64_t i = top; i < bottom; i++) {
+                kernels_->sum_pixels(view.type, view.at(i * view.row + left * view.pixel), view.pixel,
+                                     static_cast<int>(right - left), view.channels, sums);
+            }
             for (int c = 0; c < view.channels; c++) {
                 const int64_t numerator = 2 * (sums[c] * (int64_t(1) << a.fraction_bits)) + count, divisor = 2 * count;
                 const int64_t rest = numerator % divisor;

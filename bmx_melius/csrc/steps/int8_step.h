@@ -2,21 +2,43 @@
 // channels, convolutions, each of which reads the bytes of the one before, and optionally max pooling of the last one.
 //
 // The maps between them are padded and stay in the scratch memory of the step: one phase computes the rows of a map.
+// The order of channels in them is that in which the next layer reads them best.
 #pragma once
 #include "steps/packer.h"
 
 namespace bmx {
 
+// Bounds of the numbers that are rescaled.
+struct IntegerRange {
+    int64_t low, high;
+};
+
+constexpr IntegerRange kRoundedFloats = {-(1 << 23), 1 << 23}, kShortIntegers = {-(1 << 15), (1 << 15) - 1};
+
 // Constants of a rescaling, with what vectors read beyond the last channel.
 struct RescalingConstants {
     Constants<int32_t> multiplier, offset;
     int shift, min, max;
+    Constants<int32_t> low, high, factor, summand;  // empty if 32 bits do not suffice
 
-    Rescaling from(int channel) const { return {multiplier.data() + channel, offset.data() + channel, shift, min, max}; }
+    Rescaling from(int channel) const {
+        const bool narrow = low.size();
+        const Rescaling first = {multiplier.data(),
+                                 offset.data(),
+                                 shift,
+                                 min,
+                                 max,
+                                 narrow ? low.data() : nullptr,
+                                 high.data(),
+                                 factor.data(),
+                                 summand.data()};
+        return first.from(channel);
+    }
 };
 
+// `numbers` has the bounds for each channel, or one for all of them.
 RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, const std::vector<int32_t>& offset,
-                                       const Attributes& attributes);
+                                       const Attributes& attributes, const std::vector<IntegerRange>& numbers);
 
 // Scale and shift before a rescaling; empty if there are none.
 struct ScaleAndShift {
@@ -34,7 +56,9 @@ struct Int8LayerSpec {
 struct Int8Spec {
     const Int8Kernels* kernels;
     const BinaryKernels* packing;
+    int input = -1;  // the user's map that is read, or -1, and then the source is read
     Source source;
+    int source_value;  // number of the value that is read
     ScaleAndShift before;
     RescalingConstants rescaling;  // of the source, to bytes
     bool pools_before = false;
@@ -62,9 +86,10 @@ class Int8Step : public Step {
         Attributes attributes;
         int in_channels, value;
         Constants<int8_t> weights;
-        std::vector<Int8Block> blocks;
+        std::vector<Int8Blocks> blocks;
+        std::vector<uint8_t> lanes;    // of blocks
         RescalingConstants rescaling;  // by block and lane
-        std::vector<uint8_t> pad;
+        std::vector<uint8_t> pad;      // by position in a pixel
     };
     // The padded input of a layer.
     struct Map {
@@ -74,18 +99,36 @@ class Int8Step : public Step {
 
         size_t bytes() const { return static_cast<size_t>(rows * row); }
     };
+    // How the work of a layer is divided: into items, and each of them into parts of the filters.
+    struct Division {
+        bool flat;  // all rows are one, and an item consists of pixels of it; otherwise it is a row
+        int64_t items;
+        int parts;
+    };
+    // Rows of the last layer's result, of which the rows under a window are kept.
+    struct Ring {
+        int16_t* data;
+        ptrdiff_t row;  // in elements
+        int depth;
+        int64_t next;  // the first row not computed yet
 
-    static Layer prepare(const Int8LayerSpec& spec);
+        ptrdiff_t offset(int64_t y) const { return y % depth * row; }
+    };
+
     std::vector<Map> maps(const std::vector<Value>& values) const;
-    size_t pooled_offset(const std::vector<Map>& maps) const;
-    size_t thread_bytes(const std::vector<Value>& values) const;
+    size_t maps_bytes(const std::vector<Map>& maps) const;
+    size_t offsets_bytes() const;
+    size_t row_bytes() const;
+    size_t ring_bytes(const std::vector<Value>& values) const;
+    Division division(const std::vector<Value>& values, const std::vector<Map>& maps, size_t number, int threads) const;
 
     void fill_borders(const Layer& layer, const Map& map, int64_t row, uint8_t* data) const;
-    void rescale_row(const Memory& memory, int row, uint8_t* to, ptrdiff_t pixel) const;
-    void first_row(const Memory& memory, const Map& map, int row, uint8_t* to, uint8_t* scratch) const;
+    void first_row(const Memory& memory, const Map& map, int64_t row, uint8_t* to, ptrdiff_t* window,
+                   uint8_t* scratch) const;
+    Int8Row row_of(const Layer& layer, const Map& map, const Value& result, ptrdiff_t* taps) const;
     void convolve(const Memory& memory, const Team& team, size_t number, const std::vector<Map>& maps,
                   ptrdiff_t* taps) const;
-    void pool_row(const Memory& memory, const int16_t* from, int row) const;
+    void convolve_and_pool(const Memory& memory, const Team& team, const Map& map, ptrdiff_t* offsets, Ring ring) const;
 
     Int8Spec spec_;
     std::vector<Layer> layers_;
@@ -96,11 +139,12 @@ class Int8Step : public Step {
 // Rescaling to 16-bit integers.
 class RescaleStep : public Step {
   public:
-    RescaleStep(Source source, RescalingConstants rescaling, Slab output)
-        : source_(std::move(source)), rescaling_(std::move(rescaling)), output_(output) {}
+    RescaleStep(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab output)
+        : kernels_(kernels), source_(std::move(source)), rescaling_(std::move(rescaling)), output_(output) {}
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   private:
+    const Int8Kernels* kernels_;
     Source source_;
     RescalingConstants rescaling_;
     Slab output_;
@@ -109,8 +153,10 @@ class RescaleStep : public Step {
 // Rounded means over the whole map or over windows, in multiples of 2^-fraction_bits, as float32.
 class IntegerMeanStep : public Step {
   public:
-    IntegerMeanStep(Source source, const Attributes& attributes, bool is_global, int result, Slab output)
-        : source_(std::move(source)),
+    IntegerMeanStep(const Int8Kernels* kernels, Source source, const Attributes& attributes, bool is_global,
+                    int result, Slab output)
+        : kernels_(kernels),
+          source_(std::move(source)),
           attributes_(attributes),
           is_global_(is_global),
           result_(result),
@@ -119,6 +165,7 @@ class IntegerMeanStep : public Step {
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   private:
+    const Int8Kernels* kernels_;
     Source source_;
     Attributes attributes_;
     bool is_global_;

@@ -16,13 +16,12 @@ import math
 
 import numpy as np
 
-from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT, OPERATIONS
+from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import BITS_KIND, Operation
 from ..program.program import Program
 
 _HEADROOM = 4  # 16-bit results may exceed the largest magnitude in calibration by this factor
 _MAX_SUMMAND = MAX_INT16 // 2  # so that sums of two stay 16-bit integers
-_MAX_SHIFT = OPERATIONS['rescale'].attributes['shift'][1]
 _FRACTION_BITS = 8  # of means
 _TINY = 1e-30  # a range of only zeros has this length
 
@@ -394,9 +393,16 @@ def _whole(x, default):
 
 
 def _rescaling(factor, summand, low, high):
-    """Return attributes and arrays of the rescaling n factor[c] + summand[c], limited to low to high."""
+    """Return attributes and arrays of the rescaling n factor[c] + summand[c], limited to low to high.
+
+    The shift is the largest with which results between the limits, and what they are computed from, fit into 32 bits, so that engines need
+    no more. That makes multipliers of 23 bits and a shift for bytes, of 16 for results of 16 bits.
+    """
     largest = np.abs(factor).max()
-    shift = _MAX_SHIFT if largest == 0 else int(min(max(math.floor(30 - math.log2(largest)), OFFSET_SHIFT), _MAX_SHIFT))
+    shift = math.floor(math.log2(2**31 / (max(abs(low), abs(high)) + 1)))
+    if largest > 0:
+        shift = min(shift, math.floor(30 - math.log2(largest)))
+    shift = max(shift, OFFSET_SHIFT)
     limit = 2.0**31 - 1
     multiplier = np.rint(factor * 2.0**shift).clip(-limit, limit).astype(np.int32)
     offset = np.rint(summand * 2.0**OFFSET_SHIFT).clip(-limit, limit).astype(np.int32)

@@ -1,7 +1,8 @@
 // Interface of the kernels for layers of 8-bit integers: a table of functions that every instruction set implements.
 //
-// Maps are NHWC, with unsigned bytes as elements. A pixel is padded to words of four channels. Sums are exact in 32
-// bits, and their rescaling in 64 bits, so that all tables give the same numbers.
+// Maps between such layers are NHWC, with unsigned bytes as elements. A pixel is padded to words of four channels. Sums
+// are exact in 32 bits, and so is their rescaling, or in 64 bits where 32 do not suffice: all tables give the same
+// numbers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,9 @@
 
 namespace bmx {
 
-constexpr int kInt8Lanes = 16;  // filters of a block
+constexpr int kInt8Lanes = 16;      // outputs of a block
+constexpr int kInt8Blocks = 5;      // largest number of blocks that are computed together
+constexpr int kInt8Period = 8;      // largest number of words that a block reads at once
 
 // n -> min(max((n * multiplier + offset 2^(shift - kOffsetShift) + 2^(shift - 1)) >> shift, min), max), with one
 // multiplier and offset for each channel or filter.
@@ -18,29 +21,73 @@ struct Rescaling {
     const int32_t* multiplier;
     const int32_t* offset;
     int shift, min, max;
+    // What gives the same numbers with 32 bits, or nullptr: (min(max(n, low), high) * factor + summand) >> shift
+    const int32_t *low, *high, *factor, *summand;
 
-    Rescaling from(int channel) const { return {multiplier + channel, offset + channel, shift, min, max}; }
+    Rescaling from(int channel) const {
+        Rescaling r = *this;
+        r.multiplier += channel;
+        r.offset += channel;
+        if (low) {
+            r.low += channel;
+            r.high += channel;
+            r.factor += channel;
+            r.summand += channel;
+        }
+        return r;
+    }
 };
 
-// Rescaling of pixels to bytes:
-//   y[c] = rescaled(round(x[c] * scale[c] + shift[c])); without scale of x[c], limited to 2^23 in magnitude
+// Rescaling of pixels, of each of which the largest number of a window counts:
+//   y[c] = max over the window of rescaled(round(x[c] * scale[c] + shift[c])); without scale of x[c], limited to 2^23
+// in magnitude
 struct RescaleRow {
     DataType type;  // type of x
     const void* x;
-    ptrdiff_t x_pixel;  // elements between neighbouring pixels
+    ptrdiff_t step;           // elements between the windows of neighbouring outputs
+    const ptrdiff_t* window;  // offsets of its pixels, in elements
+    int window_size;
     int pixels, channels;
     const float* scale;  // or nullptr
     const float* shift;
-    Rescaling rescaling;  // to 0 to 255
+    Rescaling rescaling;
+    bool to_bytes;  // the type of y: uint8_t, otherwise int16_t
+    void* y;
+    ptrdiff_t y_pixel;  // in elements
+};
+
+// The same for pixels of the user's map, without windows, to bytes. Words of y are written as a whole.
+struct RescalePlanes {
+    const float* x;
+    ptrdiff_t plane;  // elements between the channels of a pixel
+    int pixels, channels;
+    const float* scale;  // or nullptr
+    const float* shift;
+    Rescaling rescaling;
     uint8_t* y;
     ptrdiff_t y_pixel;
 };
 
-// Up to kInt8Lanes filters that read the same words of a pixel.
-struct Int8Block {
-    const int8_t* weights;  // [tap][word][filter][byte]; those of missing filters and of other groups are 0
-    int first_word, words;  // of a pixel
-    int first_filter, filters;
+// Maxima of windows, as in RescaleRow.
+struct MaxRow {
+    const int16_t* x;
+    ptrdiff_t step;
+    const ptrdiff_t* window;
+    int window_size;
+    int pixels, channels;
+    int16_t* y;
+    ptrdiff_t y_pixel;
+};
+
+// Blocks of filters that read the same words of a pixel: lane l of a block reads the words first_word + i * period +
+// l % period, where i = 0 to words - 1.
+struct Int8Blocks {
+    const int8_t* weights;  // [tap][i][block][lane][byte]; those of missing filters and channels are 0
+    int count;              // of blocks, 1 to kInt8Blocks
+    int first_word, words, period;
+    int first_output, outputs;  // channels that are written
+    const uint8_t* lanes;       // the lane of each of them, 16 lanes a block, or nullptr if they are in order
+    Rescaling rescaling;        // by lane
 };
 
 // Some outputs of a row.
@@ -50,21 +97,25 @@ struct Int8Row {
     const ptrdiff_t* taps;
     int tap_count;  // taps: the offset of each, in bytes
     int pixels;
-    const Int8Block* blocks;
-    int block_count;
-    Rescaling rescaling;  // with kInt8Lanes numbers for each block, from the first of `blocks` on
-    bool to_bytes;        // the type of y: uint8_t, otherwise int16_t
-    void* y;              // filter 0 of the first output
-    ptrdiff_t y_pixel;    // in elements
+    const Int8Blocks* blocks;
+    int blocks_count;
+    bool to_bytes;      // the type of y: uint8_t, otherwise int16_t
+    void* y;            // channel 0 of the first output
+    ptrdiff_t y_pixel;  // in elements
 };
 
 struct Int8Kernels {
     void (*rescale)(const RescaleRow& row);
+    void (*rescale_planes)(const RescalePlanes& row);
+    void (*max_row)(const MaxRow& row);
     void (*convolve)(const Int8Row& row);
+    // Adds pixels, rounded and limited to kMaxInt16 in magnitude, to the sums of their channels.
+    void (*sum_pixels)(DataType type, const void* x, ptrdiff_t x_pixel, int pixels, int channels, int64_t* sums);
 };
 
 const Int8Kernels& int8_kernels_reference();
 const Int8Kernels& int8_kernels_avx2();
+const Int8Kernels& int8_kernels_avxvnni();
 const Int8Kernels& int8_kernels_avx512();
 
 }  // namespace bmx

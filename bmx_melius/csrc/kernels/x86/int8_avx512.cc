@@ -6,20 +6,44 @@
 #endif
 #include <immintrin.h>
 
-#include <cstring>
-#include <new>
-
 #include "kernels/common/int8_loops.h"
+#include "kernels/common/unrolled.h"
+
+#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
 
 namespace bmx {
 namespace {
 
-// Rescaling of 16 numbers. Products have 64 bits: those of even and of odd lanes are computed one after the other.
-struct Rescaler {
+__mmask16 first(int count) { return count >= kInt8Lanes ? 0xffff : __mmask16((1u << count) - 1); }
+__mmask32 first_32(int count) { return count >= 32 ? ~0u : (1u << count) - 1; }
+__mmask64 first_64(int count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+
+// --- rescaling -----------------------------------------------------------------------------------
+
+// Of 16 numbers, with 32 bits.
+struct NarrowLanes {
+    __m512i low, high, factor, summand, shift;
+
+    NarrowLanes() = default;
+    explicit NarrowLanes(const Rescaling& r)
+        : low(_mm512_loadu_si512(r.low)),
+          high(_mm512_loadu_si512(r.high)),
+          factor(_mm512_loadu_si512(r.factor)),
+          summand(_mm512_loadu_si512(r.summand)),
+          shift(_mm512_set1_epi32(r.shift)) {}
+
+    __m512i operator()(__m512i n) const {
+        const __m512i limited = _mm512_min_epi32(_mm512_max_epi32(n, low), high);
+        return _mm512_srav_epi32(_mm512_add_epi32(_mm512_mullo_epi32(limited, factor), summand), shift);
+    }
+};
+
+// With 64 bits: products of even and of odd lanes are computed one after the other.
+struct WideLanes {
     __m512i even, odd, even_offset, odd_offset, min, max;
     __m128i shift;
 
-    explicit Rescaler(const Rescaling& r) {
+    explicit WideLanes(const Rescaling& r) {
         const __m512i multiplier = _mm512_loadu_si512(r.multiplier), offset = _mm512_loadu_si512(r.offset);
         const __m512i half = _mm512_set1_epi64(int64_t(1) << (r.shift - 1));
         const __m128i scale = _mm_cvtsi32_si128(r.shift - kOffsetShift);
@@ -45,135 +69,570 @@ struct Rescaler {
     }
 };
 
-__mmask16 first(int count) { return __mmask16((1u << count) - 1); }
-
-__m512i integers(const int16_t* x, __mmask16 mask) {
-    return _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, x));
-}
 // Magnitudes beyond 2^23 become the limit, and so does NaN.
-__m512i nearest(__m512 x) {
+__m512i nearest_integers(__m512 x) {
     const __m512 limit = _mm512_set1_ps(8388608.0f);
     return _mm512_cvtps_epi32(_mm512_max_ps(_mm512_min_ps(x, limit), _mm512_set1_ps(-8388608.0f)));
 }
 
-template <class T>
+// Numbers of 16 channels, with scale and shift if there are any, rounded.
+struct Integers {
+    bool scales;
+    __m512 scale, shift;
+
+    __m512i operator()(const float* x, __mmask16 mask) const { return rounded(_mm512_maskz_loadu_ps(mask, x)); }
+    __m512i operator()(const int16_t* x, __mmask16 mask) const {
+        const __m512i n = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, x));
+        return scales ? rounded(_mm512_cvtepi32_ps(n)) : n;
+    }
+    __m512i rounded(__m512 x) const { return nearest_integers(scales ? _mm512_fmadd_ps(x, scale, shift) : x); }
+};
+
+template <class Lanes, class T>
 void rescale_lanes(const RescaleRow& row, const T* x) {
     for (int c = 0; c < row.channels; c += kInt8Lanes) {
-        const __mmask16 mask = row.channels - c >= kInt8Lanes ? 0xffff : first(row.channels - c);
-        const Rescaler rescale(row.rescaling.from(c));
-        const __m512 scale = row.scale ? _mm512_maskz_loadu_ps(mask, row.scale + c) : _mm512_setzero_ps();
-        const __m512 shift = row.scale ? _mm512_maskz_loadu_ps(mask, row.shift + c) : _mm512_setzero_ps();
-        for (int i = 0; i < row.pixels; ++i) {
-            const T* from = x + i * row.x_pixel + c;
-            __m512i n;
-            if constexpr (sizeof(T) == sizeof(float)) {
-                const __m512 number = _mm512_maskz_loadu_ps(mask, from);
-                n = nearest(row.scale ? _mm512_fmadd_ps(number, scale, shift) : number);
-            } else {
-                n = integers(from, mask);
-                n = row.scale ? nearest(_mm512_fmadd_ps(_mm512_cvtepi32_ps(n), scale, shift)) : n;
-            }
-            _mm512_mask_cvtepi32_storeu_epi8(row.y + i * row.y_pixel + c, mask, rescale(n));
+        const __mmask16 mask = first(row.channels - c);
+        const Lanes rescaled(row.rescaling.from(c));
+        Integers integers = {row.scale != nullptr, _mm512_setzero_ps(), _mm512_setzero_ps()};
+        if (row.scale) {
+            integers.scale = _mm512_maskz_loadu_ps(mask, row.scale + c);
+            integers.shift = _mm512_maskz_loadu_ps(mask, row.shift + c);
         }
+        for (int i = 0; i < row.pixels; ++i) {
+            const T* from = x + i * row.step + c;
+            __m512i y = rescaled(integers(from + row.window[0], mask));
+            for (int tap = 1; tap < row.window_size; ++tap) {
+                y = _mm512_max_epi32(y, rescaled(integers(from + row.window[tap], mask)));
+            }
+            if (row.to_bytes) {
+                _mm512_mask_cvtepi32_storeu_epi8(static_cast<uint8_t*>(row.y) + i * row.y_pixel + c, mask, y);
+            } else {
+                _mm512_mask_cvtepi32_storeu_epi16(static_cast<int16_t*>(row.y) + i * row.y_pixel + c, mask, y);
+            }
+        }
+    }
+}
+
+// Rescales 32 kVectors channels of integers to bytes with 32 bits. Rescaling keeps the order of numbers, or reverses it
+// where the factor is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number
+// of a window.
+template <int kVectors>
+void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
+    NarrowLanes rescaled[2 * kVectors];
+    __m512i flips[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+        const Rescaling r = row.rescaling.from(channel + 32 * v);
+        rescaled[2 * v] = NarrowLanes(r);
+        rescaled[2 * v + 1] = NarrowLanes(r.from(kInt8Lanes));
+        const __m256i low = _mm512_cvtsepi32_epi16(rescaled[2 * v].factor);
+        const __m256i high = _mm512_cvtsepi32_epi16(rescaled[2 * v + 1].factor);
+        flips[v] = _mm512_srai_epi16(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), 15);
+    }
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (int i = 0; i < row.pixels; ++i) {
+        const int16_t* from = x + i * row.step + channel;
+        uint8_t* to = static_cast<uint8_t*>(row.y) + i * row.y_pixel + channel;
+        const auto flipped = [&](int tap, int v) BMX_INLINED {
+            return _mm512_xor_si512(_mm512_loadu_si512(from + row.window[tap] + 32 * v), flips[v]);
+        };
+        __m512i best[kVectors], y[2 * kVectors];
+        unrolled<kVectors>([&](auto v) BMX_INLINED { best[v] = flipped(0, v); });
+        for (int tap = 1; tap < row.window_size; ++tap) {
+            unrolled<kVectors>([&](auto v) BMX_INLINED { best[v] = _mm512_max_epi16(best[v], flipped(tap, v)); });
+        }
+        unrolled<kVectors>([&](auto v) BMX_INLINED {
+            const __m512i n = _mm512_xor_si512(best[v], flips[v]);
+            y[2 * v] = rescaled[2 * v](_mm512_cvtepi16_epi32(_mm512_castsi512_si256(n)));
+            y[2 * v + 1] = rescaled[2 * v + 1](_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(n, 1)));
+        });
+        const __m512i low = _mm512_packs_epi32(y[0], y[1]);
+        const __m512i high = _mm512_packs_epi32(y[2 * kVectors - 2], y[2 * kVectors - 1]);
+        const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
+        if constexpr (kVectors == 1) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(bytes));
+        } else {
+            _mm512_storeu_si512(to, bytes);
+        }
+    }
+}
+
+void rescale_integers(const RescaleRow& row, const int16_t* x) {
+    int c = 0;
+    for (; c + 64 <= row.channels; c += 64) {
+        rescale_integers<2>(row, x, c);
+    }
+    for (; c + 32 <= row.channels; c += 32) {
+        rescale_integers<1>(row, x, c);
+    }
+    if (c < row.channels) {
+        RescaleRow rest = row;
+        rest.channels -= c;
+        rest.rescaling = row.rescaling.from(c);
+        rest.y = static_cast<uint8_t*>(row.y) + c;
+        rescale_lanes<NarrowLanes>(rest, x + c);
     }
 }
 
 void rescale(const RescaleRow& row) {
-    visit_typed(row.type, row.x, [&](const auto* x) { rescale_lanes(row, x); });
+    if (row.type == DataType::i16 && row.rescaling.low && !row.scale && row.to_bytes) {
+        rescale_integers(row, static_cast<const int16_t*>(row.x));
+        return;
+    }
+    visit_typed(row.type, row.x, [&](const auto* x) {
+        row.rescaling.low ? rescale_lanes<NarrowLanes>(row, x) : rescale_lanes<WideLanes>(row, x);
+    });
 }
 
-// Computes kPixels outputs of kBlocks blocks that read the same words.
-template <int kBlocks, int kPixels>
-void tile(const Int8Row& row, const Int8Block* blocks, const Rescaler* rescale, int pixel) {
-    __m512i sums[kBlocks][kPixels];
-    for (int b = 0; b < kBlocks; ++b) {
-        for (int i = 0; i < kPixels; ++i) {
-            sums[b][i] = _mm512_setzero_si512();
+// A channel of the user's map. Limiting before rounding gives the same integers; NaN becomes the largest. Integers that
+// are results already are left as they are.
+struct Plane {
+    const float* x;
+    __m512 scale, shift, low, high;
+    __m512i factor, summand;
+
+    Plane() = default;
+    Plane(const RescalePlanes& row, int c)
+        : x(row.x + c * row.plane),
+          scale(_mm512_set1_ps(row.scale ? row.scale[c] : 1)),
+          shift(_mm512_set1_ps(row.scale ? row.shift[c] : 0)),
+          low(_mm512_set1_ps(static_cast<float>(row.rescaling.low[c]))),
+          high(_mm512_set1_ps(static_cast<float>(row.rescaling.high[c]))),
+          factor(_mm512_set1_epi32(row.rescaling.factor[c])),
+          summand(_mm512_set1_epi32(row.rescaling.summand[c])) {}
+    template <bool kWhole>
+    __m512i bytes(int i, __mmask16 mask, __m128i bits) const {
+        const __m512 number = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x + i), scale, shift);
+        const __m512i n = _mm512_cvtps_epi32(_mm512_max_ps(_mm512_min_ps(number, high), low));
+        return kWhole ? n : _mm512_sra_epi32(_mm512_add_epi32(_mm512_mullo_epi32(n, factor), summand), bits);
+    }
+};
+
+// Rescales kChannels channels of 16 pixels at once.
+template <int kChannels, bool kWhole>
+void rescale_word(const RescalePlanes& row, int c) {
+    Plane planes[kChannels];
+    unrolled<kChannels>([&](auto k) BMX_INLINED { planes[k] = Plane(row, c + k); });
+    const __m128i bits = _mm_cvtsi32_si128(row.rescaling.shift);
+    const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                          _mm512_set1_epi32(static_cast<int>(row.y_pixel)));
+    for (int i = 0; i < row.pixels; i += kInt8Lanes) {
+        const __mmask16 mask = first(row.pixels - i);
+        __m512i words = _mm512_setzero_si512();
+        unrolled<kChannels>([&](auto k) BMX_INLINED {
+            words = _mm512_or_si512(words, _mm512_slli_epi32(planes[k].template bytes<kWhole>(i, mask, bits), 8 * k));
+        });
+        uint8_t* y = row.y + i * row.y_pixel + c;
+        if (row.y_pixel == 4) {
+            _mm512_mask_storeu_epi32(y, mask, words);
+        } else {
+            _mm512_mask_i32scatter_epi32(y, mask, at, words, 1);
         }
     }
-    const int words = blocks[0].words;
-    const uint8_t* const x = row.x + pixel * row.step + 4 * blocks[0].first_word;
-    const int8_t* weights[kBlocks];
-    for (int b = 0; b < kBlocks; ++b) {
-        weights[b] = blocks[b].weights;
+}
+
+void rescale_planes_of(const RescalePlanes& row) {
+    const Rescaling& r = row.rescaling;
+    bool whole = true;
+    for (int c = 0; c < row.channels; ++c) {
+        whole = whole && r.factor[c] == 1 << r.shift && r.summand[c] == 1 << (r.shift - 1);
     }
+    for (int c = 0; c < row.channels; c += 4) {
+        switch (row.channels - c) {
+            case 1:
+                whole ? rescale_word<1, true>(row, c) : rescale_word<1, false>(row, c);
+                break;
+            case 2:
+                whole ? rescale_word<2, true>(row, c) : rescale_word<2, false>(row, c);
+                break;
+            case 3:
+                whole ? rescale_word<3, true>(row, c) : rescale_word<3, false>(row, c);
+                break;
+            default:
+                whole ? rescale_word<4, true>(row, c) : rescale_word<4, false>(row, c);
+        }
+    }
+}
+
+void rescale_user_planes(const RescalePlanes& row) {
+    row.rescaling.low ? rescale_planes_of(row) : rescale_planes(row);
+}
+
+// --- pooling -------------------------------------------------------------------------------------
+
+template <int kVectors>
+void max_of(const MaxRow& row, int channel) {
+    for (int i = 0; i < row.pixels; ++i) {
+        const int16_t* from = row.x + i * row.step + channel;
+        __m512i best[kVectors];
+        unrolled<kVectors>([&](auto v) BMX_INLINED { best[v] = _mm512_loadu_si512(from + row.window[0] + 32 * v); });
+        for (int tap = 1; tap < row.window_size; ++tap) {
+            unrolled<kVectors>([&](auto v) BMX_INLINED {
+                best[v] = _mm512_max_epi16(best[v], _mm512_loadu_si512(from + row.window[tap] + 32 * v));
+            });
+        }
+        unrolled<kVectors>(
+            [&](auto v) BMX_INLINED { _mm512_storeu_si512(row.y + i * row.y_pixel + channel + 32 * v, best[v]); });
+    }
+}
+
+void max_of_windows(const MaxRow& row) {
+    int c = 0;
+    for (; c + 64 <= row.channels; c += 64) {
+        max_of<2>(row, c);
+    }
+    for (; c + 32 <= row.channels; c += 32) {
+        max_of<1>(row, c);
+    }
+    if (c < row.channels) {
+        MaxRow rest = row;
+        rest.x += c;
+        rest.y += c;
+        rest.channels -= c;
+        max_row(rest);
+    }
+}
+
+// --- convolution ---------------------------------------------------------------------------------
+
+// Words of a pixel, repeated in all lanes.
+template <int kPeriod>
+[[gnu::always_inline]] inline __m512i repeated(const uint8_t* x) {
+    if constexpr (kPeriod == 1) {
+        int32_t word;
+        std::memcpy(&word, x, sizeof word);
+        return _mm512_set1_epi32(word);
+    } else if constexpr (kPeriod == 2) {
+        int64_t words;
+        std::memcpy(&words, x, sizeof words);
+        return _mm512_set1_epi64(words);
+    } else if constexpr (kPeriod == 4) {
+        return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+    } else {
+        return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+    }
+}
+
+// In assembly language, because GCC copies sums that it keeps in registers across loops.
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i activations, __m512i weights) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(activations), "v"(weights));
+}
+
+// Constants of the results of up to four blocks: where packing puts each output.
+struct Order {
+    alignas(64) uint8_t bytes[64];
+    alignas(64) uint16_t integers[64];
+
+    Order(const Int8Blocks& blocks, bool to_bytes) {
+        // Packing 16 lanes of each block takes four of each in turn, to bytes of all blocks, to integers of two.
+        for (int i = 0; i < 64; ++i) {
+            const int lane = blocks.lanes && i < blocks.outputs ? blocks.lanes[i] : i;
+            const int block = lane / kInt8Lanes, quarter = lane % kInt8Lanes / 4, last = lane % 4;
+            if (to_bytes) {
+                bytes[i] = static_cast<uint8_t>(quarter * 16 + block * 4 + last);
+            } else {
+                integers[i] = static_cast<uint16_t>(block / 2 * 32 + quarter * 8 + block % 2 * 4 + last);
+            }
+        }
+    }
+};
+
+// Stores `count` elements, fewer than kCount only behind the last filter.
+template <int kCount>
+[[gnu::always_inline]] inline void store_bytes(uint8_t* y, __m512i bytes, int count) {
+    if (count < kCount) {
+        _mm512_mask_storeu_epi8(y, first_64(count), bytes);
+    } else if constexpr (kCount == 64) {
+        _mm512_storeu_si512(y, bytes);
+    } else if constexpr (kCount == 16) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(y), _mm512_castsi512_si128(bytes));
+    } else {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), _mm512_castsi512_si256(bytes));
+        if constexpr (kCount == 48) {
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(y + 32), _mm512_extracti32x4_epi32(bytes, 2));
+        }
+    }
+}
+template <int kCount>
+[[gnu::always_inline]] inline void store_integers(int16_t* y, __m512i integers, int count) {
+    if (count < kCount) {
+        _mm512_mask_storeu_epi16(y, first_32(count < 0 ? 0 : count), integers);
+    } else if constexpr (kCount == 32) {
+        _mm512_storeu_si512(y, integers);
+    } else {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), _mm512_castsi512_si256(integers));
+    }
+}
+
+// Stores the results of one pixel.
+template <int kBlocks>
+[[gnu::always_inline]] inline void store(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel,
+                                         const __m512i* y) {
+    constexpr int kFirst = kBlocks < 4 ? kBlocks : 4, kFirstOutputs = kFirst * kInt8Lanes;
+    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output;
+    const __m512i low = _mm512_packs_epi32(y[0], y[kBlocks > 1 ? 1 : 0]);
+    const __m512i high = kBlocks > 2 ? _mm512_packs_epi32(y[kBlocks > 2 ? 2 : 0], y[kBlocks > 3 ? 3 : 0]) : low;
+    if (row.to_bytes) {
+        uint8_t* to = static_cast<uint8_t*>(row.y) + at;
+        const __m512i bytes = _mm512_permutexvar_epi8(_mm512_load_si512(order.bytes), _mm512_packus_epi16(low, high));
+        store_bytes<kFirstOutputs>(to, bytes, blocks.outputs);
+        if constexpr (kBlocks > 4) {
+            store_bytes<kInt8Lanes>(to + kFirstOutputs, _mm512_castsi128_si512(_mm512_cvtepi32_epi8(y[kBlocks - 1])),
+                                    blocks.outputs - kFirstOutputs);
+        }
+    } else {
+        int16_t* to = static_cast<int16_t*>(row.y) + at;
+        const __m512i first_order = _mm512_load_si512(order.integers);
+        if constexpr (kBlocks <= 2) {
+            store_integers<kFirstOutputs>(to, _mm512_permutexvar_epi16(first_order, low), blocks.outputs);
+        } else {
+            const __m512i second_order = _mm512_load_si512(order.integers + 32);
+            store_integers<32>(to, _mm512_permutex2var_epi16(low, first_order, high), blocks.outputs);
+            store_integers<kFirstOutputs - 32>(to + 32, _mm512_permutex2var_epi16(low, second_order, high),
+                                               blocks.outputs - 32);
+        }
+        if constexpr (kBlocks > 4) {
+            store_integers<kInt8Lanes>(to + kFirstOutputs,
+                                       _mm512_castsi256_si512(_mm512_cvtepi32_epi16(y[kBlocks - 1])),
+                                       blocks.outputs - kFirstOutputs);
+        }
+    }
+}
+
+// Rescales with 64 bits.
+template <int kBlocks, int kPixels>
+[[gnu::always_inline]] inline void store_wide(const Int8Row& row, const Int8Blocks& blocks, int pixel, const __m512i (&sums)[kPixels][kBlocks]) {
+    alignas(64) int32_t lanes[kPixels][kBlocks * kInt8Lanes];
+    unrolled<kPixels>([&](auto i) BMX_INLINED {
+        unrolled<kBlocks>([&](auto b) BMX_INLINED { _mm512_store_si512(lanes[i] + b * kInt8Lanes, sums[i][b]); });
+    });
+    for (int i = 0; i < kPixels; ++i) {
+        store_sums(row, blocks, pixel + i, lanes[i]);
+    }
+}
+
+// Computes kPixels outputs. Loops are unrolled, otherwise GCC keeps sums in memory.
+template <int kBlocks, int kPeriod, int kPixels>
+[[gnu::noinline]] void tile(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel) {
+    __m512i sums[kPixels][kBlocks];
+    const auto each_sum = [&](auto&& visit) BMX_INLINED {
+        unrolled<kBlocks>([&](auto b) BMX_INLINED {
+            unrolled<kPixels>([&](auto i) BMX_INLINED { visit(b, i); });
+        });
+    };
+    each_sum([&](auto b, auto i) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
+    const ptrdiff_t step = row.step;
+    const uint8_t* const x = row.x + pixel * step + 4 * blocks.first_word;
+    const int8_t* weights = blocks.weights;
     for (int tap = 0; tap < row.tap_count; ++tap) {
         const uint8_t* from = x + row.taps[tap];
-        for (int word = 0; word < words; ++word, from += 4) {
+        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod, weights += 4 * kInt8Lanes * kBlocks) {
             __m512i w[kBlocks];
-            for (int b = 0; b < kBlocks; ++b) {
-                w[b] = _mm512_loadu_si512(weights[b]);
-                weights[b] += 4 * kInt8Lanes;
-            }
-            for (int i = 0; i < kPixels; ++i) {
-                int32_t bytes;
-                std::memcpy(&bytes, from + i * row.step, sizeof bytes);
-                const __m512i activation = _mm512_set1_epi32(bytes);
-                for (int b = 0; b < kBlocks; ++b) {
-                    sums[b][i] = _mm512_dpbusd_epi32(sums[b][i], activation, w[b]);
-                }
+            unrolled<kBlocks>([&](auto b) BMX_INLINED {
+                w[b] = _mm512_load_si512(weights + b * 4 * kInt8Lanes);
+                asm("" : "+v"(w[b]));  // otherwise GCC loads it again for each pixel of a few
+            });
+            unrolled<kPixels>([&](auto i) BMX_INLINED {
+                const __m512i activations = repeated<kPeriod>(from + i * step);
+                unrolled<kBlocks>([&](auto b) BMX_INLINED {
+                    add_products(sums[i][b], activations, w[b]);
+                });
+            });
+        }
+    }
+    if (!blocks.rescaling.low) {
+        store_wide<kBlocks, kPixels>(row, blocks, pixel, sums);
+        return;
+    }
+    unrolled<kBlocks>([&](auto b) BMX_INLINED {
+        NarrowLanes rescaled(blocks.rescaling.from(b * kInt8Lanes));
+        asm("" : "+v"(rescaled.low), "+v"(rescaled.high), "+v"(rescaled.factor), "+v"(rescaled.summand));
+        unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = rescaled(sums[i][b]); });
+    });
+    unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row, blocks, order, pixel + i, sums[i]); });
+}
+
+// The same where a sum consists of few products, so that rescaling takes a considerable part of the time: while
+// products of some pixels are added, the sums of those before are rescaled. Processors do not overlap them by themselves
+// when both are long sequences of instructions.
+template <int kBlocks, int kPeriod>
+class Pipeline {
+  public:
+    static constexpr int kPixels = 12 / kBlocks;
+    static constexpr int kLeastSteps = kBlocks + kPixels, kMostSteps = 48;
+
+    Pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order)
+        : row_(row), blocks_(blocks), order_(order), steps_(row.tap_count * blocks.words) {
+        int step = 0;
+        for (int tap = 0; tap < row.tap_count; ++tap) {
+            for (int word = 0; word < blocks.words; ++word) {
+                offsets_[step++] = row.taps[tap] + 4 * (blocks.first_word + word * kPeriod);
             }
         }
     }
-    for (int b = 0; b < kBlocks; ++b) {
-        const __mmask16 mask = blocks[b].filters == kInt8Lanes ? 0xffff : first(blocks[b].filters);
-        for (int i = 0; i < kPixels; ++i) {
-            const ptrdiff_t at = (pixel + i) * row.y_pixel + blocks[b].first_filter;
-            const __m512i y = rescale[b](sums[b][i]);
-            if (row.to_bytes) {
-                _mm512_mask_cvtepi32_storeu_epi8(static_cast<uint8_t*>(row.y) + at, mask, y);
-            } else {
-                _mm512_mask_cvtepi32_storeu_epi16(static_cast<int16_t*>(row.y) + at, mask, y);
+
+    void run() const {
+        Sums even, odd;
+        clear(odd);
+        int before = 0;  // its first results are written again
+        const int tiles = (row_.pixels + kPixels - 1) / kPixels;
+        for (int tile = 0; tile < tiles; tile += 2) {
+            int pixel = begin_of(tile);
+            add_and_finish(even, pixel, odd, before);
+            before = pixel;
+            if (tile + 1 == tiles) {
+                finish(even, before);
+                return;
             }
+            pixel = begin_of(tile + 1);
+            add_and_finish(odd, pixel, even, before);
+            before = pixel;
+        }
+        finish(odd, before);
+    }
+
+  private:
+    using Sums = __m512i[kPixels][kBlocks];
+
+    // Some pixels of the last tile are computed again.
+    int begin_of(int tile) const {
+        const int begin = tile * kPixels;
+        return begin + kPixels > row_.pixels ? row_.pixels - kPixels : begin;
+    }
+
+    [[gnu::always_inline]] static void clear(Sums& sums) {
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            unrolled<kBlocks>([&](auto b) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
+        });
+    }
+
+    [[gnu::always_inline]] void add(Sums& sums, const uint8_t* x, int step) const {
+        const int8_t* weights = blocks_.weights + step * (4 * kInt8Lanes * kBlocks);
+        const uint8_t* from = x + offsets_[step];
+        const ptrdiff_t stride = row_.step;
+        __m512i w[kBlocks];
+        unrolled<kBlocks>([&](auto b) BMX_INLINED {
+            w[b] = _mm512_load_si512(weights + b * 4 * kInt8Lanes);
+            asm("" : "+v"(w[b]));
+        });
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            const __m512i activations = repeated<kPeriod>(from + i * stride);
+            unrolled<kBlocks>(
+                [&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
+        });
+    }
+
+    template <int b>
+    [[gnu::always_inline]] void rescale_block(Sums& sums) const {
+        const Rescaling r = blocks_.rescaling.from(b * kInt8Lanes);
+        const __m512i shift = _mm512_set1_epi32(r.shift);
+        const auto each = [&](const int32_t* constants, auto&& change) BMX_INLINED {
+            __m512i constant = _mm512_loadu_si512(constants);
+            asm("" : "+v"(constant));
+            unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = change(sums[i][b], constant); });
+        };
+        each(r.low, [](__m512i n, __m512i low) BMX_INLINED { return _mm512_max_epi32(n, low); });
+        each(r.high, [](__m512i n, __m512i high) BMX_INLINED { return _mm512_min_epi32(n, high); });
+        each(r.factor, [](__m512i n, __m512i factor) BMX_INLINED { return _mm512_mullo_epi32(n, factor); });
+        each(r.summand, [&](__m512i n, __m512i summand) BMX_INLINED {
+            return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift);
+        });
+    }
+
+    [[gnu::always_inline]] void finish(Sums& sums, int pixel) const {
+        unrolled<kBlocks>([&](auto b) BMX_INLINED { rescale_block<b>(sums); });
+        unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row_, blocks_, order_, pixel + i, sums[i]); });
+    }
+
+    [[gnu::always_inline]] void add_and_finish(Sums& sums, int pixel, Sums& done, int done_pixel) const {
+        const uint8_t* const x = row_.x + pixel * row_.step;
+        clear(sums);
+        unrolled<kBlocks>([&](auto b) BMX_INLINED {
+            add(sums, x, b);
+            rescale_block<b>(done);
+        });
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            add(sums, x, kBlocks + i);
+            store<kBlocks>(row_, blocks_, order_, done_pixel + i, done[i]);
+        });
+        for (int step = kLeastSteps; step < steps_; ++step) {
+            add(sums, x, step);
         }
     }
-}
 
-template <int kBlocks, int kPixels>
-void rest(const Int8Row& row, const Int8Block* blocks, const Rescaler* rescale, int pixel) {
-    if constexpr (kPixels > 0) {
-        row.pixels - pixel == kPixels ? tile<kBlocks, kPixels>(row, blocks, rescale, pixel)
-                                      : rest<kBlocks, kPixels - 1>(row, blocks, rescale, pixel);
-    }
-}
+    const Int8Row& row_;
+    const Int8Blocks& blocks_;
+    const Order& order_;
+    const int steps_;
+    ptrdiff_t offsets_[kMostSteps];
+};
 
-template <int kBlocks, int kPixels>
-void blocks(const Int8Row& row, int number) {
-    const Int8Block* first_block = row.blocks + number;
-    // Not an array of Rescaler, which has no default.
-    alignas(64) unsigned char storage[kBlocks * sizeof(Rescaler)];
-    Rescaler* rescale = reinterpret_cast<Rescaler*>(storage);
-    for (int b = 0; b < kBlocks; ++b) {
-        new (rescale + b) Rescaler(row.rescaling.from((number + b) * kInt8Lanes));
+// Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
+template <int kBlocks, int kPeriod>
+void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks, const Order& order) {
+    if constexpr (kBlocks >= 2 && kBlocks <= 4) {
+        using Pipe = Pipeline<kBlocks, kPeriod>;
+        const int steps = row.tap_count * blocks.words;
+        if (blocks.rescaling.low && row.pixels >= Pipe::kPixels && steps >= Pipe::kLeastSteps &&
+            steps <= Pipe::kMostSteps) {
+            Pipe(row, blocks, order).run();
+            return;
+        }
     }
+    constexpr int kPixels = 26 / kBlocks > 12 ? 12 : 26 / kBlocks, kHalf = (kPixels + 1) / 2;
     int pixel = 0;
     for (; pixel + kPixels <= row.pixels; pixel += kPixels) {
-        tile<kBlocks, kPixels>(row, first_block, rescale, pixel);
+        tile<kBlocks, kPeriod, kPixels>(row, blocks, order, pixel);
     }
-    rest<kBlocks, kPixels - 1>(row, first_block, rescale, pixel);
+    if (row.pixels - pixel > kHalf) {
+        if (row.pixels >= kPixels) {
+            tile<kBlocks, kPeriod, kPixels>(row, blocks, order, row.pixels - kPixels);
+            return;
+        }
+        tile<kBlocks, kPeriod, kHalf>(row, blocks, order, pixel);
+        pixel += kHalf;
+    }
+    if (row.pixels - pixel > 1 && row.pixels >= kHalf) {
+        tile<kBlocks, kPeriod, kHalf>(row, blocks, order, row.pixels - kHalf);
+        return;
+    }
+    for (; pixel < row.pixels; ++pixel) {
+        tile<kBlocks, kPeriod, 1>(row, blocks, order, pixel);
+    }
 }
 
-bool together(const Int8Block* block, int count) {
-    for (int b = 1; b < count; ++b) {
-        if (block[b].first_word != block[0].first_word || block[b].words != block[0].words) {
-            return false;
+template <int kBlocks>
+void convolve_periods(const Int8Row& row, const Int8Blocks& blocks) {
+    const Order order(blocks, row.to_bytes);
+    if constexpr (kBlocks <= 4) {
+        switch (blocks.period) {
+            case 2:
+                return convolve_blocks<kBlocks, 2>(row, blocks, order);
+            case 4:
+                return convolve_blocks<kBlocks, 4>(row, blocks, order);
+            case 8:
+                return convolve_blocks<kBlocks, 8>(row, blocks, order);
         }
     }
-    return true;
+    convolve_blocks<kBlocks, 1>(row, blocks, order);
 }
 
 void convolve(const Int8Row& row) {
-    for (int number = 0; number < row.block_count;) {
-        const int left = row.block_count - number;
-        if (left >= 4 && together(row.blocks + number, 4)) {
-            blocks<4, 6>(row, number);
-            number += 4;
-        } else if (left >= 2 && together(row.blocks + number, 2)) {
-            blocks<2, 12>(row, number);
-            number += 2;
-        } else {
-            blocks<1, 14>(row, number);
-            number += 1;
+    for (const Int8Blocks* blocks = row.blocks; blocks < row.blocks + row.blocks_count; ++blocks) {
+        switch (blocks->count) {
+            case 1:
+                convolve_periods<1>(row, *blocks);
+                break;
+            case 2:
+                convolve_periods<2>(row, *blocks);
+                break;
+            case 3:
+                convolve_periods<3>(row, *blocks);
+                break;
+            case 4:
+                convolve_periods<4>(row, *blocks);
+                break;
+            default:
+                convolve_periods<kInt8Blocks>(row, *blocks);
         }
     }
 }
@@ -181,7 +640,7 @@ void convolve(const Int8Row& row) {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx512() {
-    static const Int8Kernels kernels = {rescale, convolve};
+    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels};
     return kernels;
 }
 
