@@ -54,6 +54,8 @@ TESTS = {
     'bmx_melius/cli/': 'cli deployment/convert/test_converter_command.py deployment/export scoring importers images native/test_bench.py',
     'bmx_melius/compat/': 'importers/test_compat_bmxnet.py',
     'bmx_melius/data/': 'images training/test_photos.py training/test_fit.py training/test_ensemble_training.py',
+    'bmx_melius/data/opening.py': 'images/test_data.py images/test_folder_split.py images/test_small_images.py'
+    ' | images training/test_photos.py training/test_fit.py zoo',
     'bmx_melius/deployment/': 'deployment analysis',
     'bmx_melius/deployment/c_export/': 'deployment/export',
     'bmx_melius/deployment/convert/': 'deployment/convert deployment/program',
@@ -93,7 +95,7 @@ TESTS = {
     'bmx_melius/csrc/steps/': 'native/test_engine.py native/test_engine_runs.py' + _CPP,
     'bmx_melius/csrc/threads/': 'native/test_threads.py' + _CPP,
 }
-CLOSEST = 2  # files of tests, the shortest first
+CLOSEST = 4  # files of tests, the shortest first
 STAGES = ('closest', 'part')
 BUILD_LIMIT, LIMITS = (
     1200,
