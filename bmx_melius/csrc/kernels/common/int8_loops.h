@@ -17,8 +17,8 @@ struct WideRescaling {
     const Rescaling& r;
 
     int operator()(int32_t n, int c) const {
-        const int64_t exact = int64_t(n) * r.multiplier[c] +
-                              r.offset[c] * (int64_t(1) << (r.shift - kOffsetShift)) + (int64_t(1) << (r.shift - 1));
+        const int64_t exact = int64_t(n) * r.multiplier[c] + r.offset[c] * (int64_t(1) << (r.shift - kOffsetShift)) +
+                              (int64_t(1) << (r.shift - 1));
         const int64_t y = exact >> r.shift, limited = y > r.min ? y : r.min;
         return static_cast<int>(limited < r.max ? limited : r.max);
     }
@@ -65,7 +65,9 @@ void rescale_pixels(const RescaleRow& row, const T* x, Y* y, const Rescale& resc
                 }
             };
             if (row.scale) {
-                take([&](int c) { return nearest(multiply_add(static_cast<float>(from[c]), row.scale[c], row.shift[c])); });
+                take([&](int c) {
+                    return nearest(multiply_add(static_cast<float>(from[c]), row.scale[c], row.shift[c]));
+                });
             } else {
                 take([&](int c) { return nearest(from[c]); });
             }
