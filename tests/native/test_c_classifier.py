@@ -260,6 +260,18 @@ def test_bytes_that_are_not_utf8_are_refused(functions, tmp_path):
         write(tmp_path / 'net', RGB)
 
 
+@pytest.mark.parametrize('ending, described', [('-symbol.json', True), ('-summary.json', False)])
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(functions, tmp_path, ending, described):
+    """Its content would not fit into the memory; on the disk it takes no space."""
+    prefix = write(tmp_path / 'net', RGB)
+    if not described:
+        write_packed(prefix, make_program(channels=3), [0])
+    with open(f'{prefix}{ending}', 'wb') as file:
+        file.truncate(1 << 40)
+    with pytest.raises(RuntimeError, match=f'net{ending} has {1 << 40} bytes; at most {1 << 26} are possible'):
+        InC(functions, prefix, from_memory=False)
+
+
 def test_damaged_files_cause_nothing_but_errors(functions, tmp_path):
     """Every byte of the symbol is changed once; `tests/fuzz` does more."""
     prefix = write(tmp_path / 'net', RGB)

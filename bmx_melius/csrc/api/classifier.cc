@@ -98,12 +98,12 @@ std::vector<Class> Classifier::classify(const Pixels& image, size_t top, int thr
 Classifier load_classifier(const std::string& prefix, Precision precision) {
     const std::string symbol_file = prefix + "-symbol.json";
     Classifier::Names names = {prefix, symbol_file, prefix + "-0000.params", symbol_file};
-    PackedSymbol symbol = read_symbol(read_file(names.symbol), names.symbol);
+    PackedSymbol symbol = read_symbol(read_file(names.symbol, kMaxTextBytes), names.symbol);
     if (!symbol.description) {
         const std::string summary = prefix + "-summary.json";  // files of versions before 0.2 have it there
         const bool exists = access(summary.c_str(), F_OK) == 0;
         names.description = exists ? summary : prefix;
-        symbol.description = exists ? read_file(summary) : "{}";
+        symbol.description = exists ? read_file(summary, kMaxTextBytes) : "{}";
     }
     Description description = read_description(*symbol.description, names.description);
     return Classifier(names, std::move(description), symbol.output, read_program_words(names.parameters), precision);

@@ -8,23 +8,20 @@
 
 #include "classifier/json_reader.h"
 #include "program/error.h"
+#include "program/file.h"
 
 namespace bmx {
 namespace {
 
 constexpr const char* kOperator = "bmx_melius_packed";
 constexpr const char* kEmbedded = "bmx_melius_description";  // attribute of the symbol: ["str", JSON text]
-constexpr size_t kMaxBytes = 1 << 26;                        // of a text, as in bmx_melius/files/symbol_json.py
 constexpr int64_t kMaxSize = 1 << 13, kMaxResize = 1 << 14, kMaxChannels = 512;  // as in bmx_melius/vision
 constexpr size_t kMaxClasses = 1 << 20;  // channels of a program, as in bmx_melius/deployment/program/limits.py
 
 // Calls read(reader), which reads a JSON text; `what` is the text in errors.
 template <class Read>
 void read_json(const std::string& text, const std::string& name, const char* what, const Read& read) {
-    if (text.size() > kMaxBytes) {
-        throw Error(name + " has " + std::to_string(text.size()) + " bytes; at most " + std::to_string(kMaxBytes) +
-                    " are possible");
-    }
+    check_bytes(name, text.size(), kMaxTextBytes);
     JsonReader reader(text);
     try {
         read(reader);

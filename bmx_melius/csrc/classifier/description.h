@@ -9,6 +9,8 @@
 
 namespace bmx {
 
+constexpr size_t kMaxTextBytes = 1 << 26;  // of a symbol or a description, as in bmx_melius/files/symbol_json.py
+
 // PREFIX-symbol.json of a network in one packed operator with one output.
 struct PackedSymbol {
     size_t output = 0;                       // the number of the program's output that is the network's
