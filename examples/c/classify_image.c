@@ -5,12 +5,13 @@
  *
  * PREFIX is that of a packed network, whose files have the preprocessing of images and the names of the classes. Other
  * formats need a decoder, such as libjpeg: the library takes the pixels. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "bmx_melius.h"
 
-enum { TOP = 5, MAX_SIDE = 1 << 13 };
+enum { TOP = 5, MAX_PIXELS = 1 << 27 /* of bmx_classifier_classify */ };
 
 struct image {
     int width, height, channels;
@@ -22,19 +23,46 @@ static int fail(const char* message) {
     return 1;
 }
 
+/* Reads a number of the header, after whitespace and comments (from # to the end of the line). Returns whether there is
+ * one, which whitespace or a comment ends. */
+static int read_number(FILE* file, int* number) {
+    int letter = fgetc(file);
+    while (isspace(letter) || letter == '#') {
+        if (letter == '#') {
+            while (letter != '\n' && letter != EOF) {
+                letter = fgetc(file);
+            }
+        } else {
+            letter = fgetc(file);
+        }
+    }
+    ungetc(letter, file);
+    if (fscanf(file, "%9d", number) != 1) {
+        return 0;
+    }
+    letter = fgetc(file);
+    ungetc(letter, file);
+    return isspace(letter) || letter == '#';
+}
+
 /* Reads a file with the header "P6 WIDTH HEIGHT 255" (RGB) or "P5 ..." (gray). Returns 0, or 1 with a message. */
 static int read_image(const char* path, struct image* image) {
     FILE* file = fopen(path, "rb");
-    char kind = 0, space = 0;
+    char kind = 0;
     int most = 0;
     if (!file) {
         return fail("the image cannot be opened");
     }
-    const int found = fscanf(file, "P%c %d %d %d%c", &kind, &image->width, &image->height, &most, &space);
-    const int sides = image->width > 0 && image->height > 0 && image->width <= MAX_SIDE && image->height <= MAX_SIDE;
-    if (found != 5 || (kind != '5' && kind != '6') || most != 255 || !sides) {
+    const int found = fscanf(file, "P%c", &kind) == 1 && (kind == '5' || kind == '6') &&
+                      read_number(file, &image->width) && read_number(file, &image->height) &&
+                      read_number(file, &most) && isspace(fgetc(file));
+    if (!found || most != 255 || image->width < 1 || image->height < 1) {
         fclose(file);
-        return fail("the image is not a binary PPM or PGM file of 8 bits, or too large");
+        return fail("the image is not a binary PPM or PGM file of 8 bits");
+    }
+    if (image->width > MAX_PIXELS / image->height) {
+        fclose(file);
+        return fail("the image is too large");
     }
     image->channels = kind == '6' ? 3 : 1;
     const size_t bytes = (size_t)image->height * (size_t)image->width * (size_t)image->channels;

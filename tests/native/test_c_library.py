@@ -153,6 +153,21 @@ def test_the_example_that_classifies_an_image_gives_the_classes_of_a_session(lib
             assert [(names[int(number)] if class_names else number) for number, *_ in rows] == [name for name, _ in expected]
             assert [name for *_, name in rows] == [name if class_names else '' for name, _ in expected]
             np.testing.assert_allclose([float(row[1]) for row in rows], [probability for _, probability in expected], rtol=1e-12)
+    content = pixels[..., 0].tobytes()
+    for header in (b'P5\n# GIMP # 3\n31 40\n#\n255\n', b'P5 \t31# width\n\n  40 255 ', b'P5 # \n # \n31\r40\n255\n'):
+        (tmp_path / 'comments.ppm').write_bytes(header + content)
+        found = [call(program, prefix, tmp_path / name, **search(library)) for name in ('image.ppm', 'comments.ppm')]
+        assert found[0] == found[1], header
+    kind, large, truncated = (f'error: the image {reason}'.encode() for reason in ('is not a binary PPM', 'is too large\n', 'is truncated'))
+    no_images = (b'', b'P5', b'P4 31 40 255\n', b'P5 31 40 65535\n', b'P5 31 40 #', b'P5 31 40 255x')
+    no_sizes = (b'P5 0 40 255\n', b'P5 -1 40 255\n', b'P5 1 9999999999 255\n', b'P5 3 1x 255\n')
+    too_large = (b'P5 134217729 1 255\n', b'P6 16384 8193 255\n', b'P6 999999999 999999999 255\n')
+    incomplete = (b'P5 134217728 1 255\n', b'P5 31 40 255\n' + content[1:])
+    messages = {no_images: kind, no_sizes: kind, too_large: large, incomplete: truncated}
+    for header, message in ((header, messages[headers]) for headers in messages for header in headers):
+        (tmp_path / 'refused.ppm').write_bytes(header)
+        failed = subprocess.run([program, prefix, tmp_path / 'refused.ppm'], stderr=subprocess.PIPE, env={**os.environ, **search(library)})
+        assert failed.returncode == 1 and failed.stderr.startswith(message), (header[:30], failed)
     for arguments in ((prefix, prefix), (tmp_path / 'none', tmp_path / 'image.ppm'), (prefix,)):
         failed = subprocess.run([program, *arguments], stderr=subprocess.PIPE, env={**os.environ, **search(library)})
         assert failed.returncode == 1 and failed.stderr.startswith(b'error: ') and failed.stderr.count(b'\n') == 1, failed
