@@ -181,7 +181,7 @@ def executed(program, *arguments):
 
 def print_layers(folder):
     """Print the instructions of layers: those of two runs without those of one."""
-    flags, parts = [*FLAGS, '-static'], ['binary', 'float', 'dispatch']
+    flags, parts = [*FLAGS, '-static'], ['binary', 'float', 'int8', 'dispatch']
     program = build_program(folder, 'benchmarks/arm_layer.cc', parts, flags, ['aarch64-linux-gnu-g++'], KERNELS)
     print('\n' + ' | '.join(['channels, filters, size, kernel', *KERNELS]))
     for layer in LAYERS:

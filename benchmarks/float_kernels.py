@@ -14,5 +14,5 @@ from support.native_program import build_program  # noqa: E402
 
 if __name__ == '__main__':
     with tempfile.TemporaryDirectory() as folder:
-        program = build_program(folder, 'benchmarks/float_kernels.cc', ['binary', 'float', 'dispatch', 'peak'], ['-O3'])
+        program = build_program(folder, 'benchmarks/float_kernels.cc', ['binary', 'float', 'int8', 'dispatch', 'peak'], ['-O3'])
         sys.exit(subprocess.run([program, *sys.argv[1:]]).returncode)

@@ -72,7 +72,7 @@ class Machine:
 
 def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):
     """Compare the kernels with plain loops, and float kernels with those of this machine. Raises `UserError` if they differ."""
-    parts = ['binary', 'float', 'dispatch']
+    parts = ['binary', 'float', 'int8', 'dispatch']
     for kind in kinds:
         source, cases, outputs = f'tests/csrc/{kind}_kernels_test.cc', CASES[kind], {}
         for compiler in machine.compilers:

@@ -210,7 +210,7 @@ COMPARE_KERNELS = """
 import os, subprocess
 from support.native_program import build_program
 
-program = build_program(os.getcwd(), 'tests/csrc/binary_kernels_test.cc', ['binary', 'float', 'dispatch'], ['-O0'])
+program = build_program(os.getcwd(), 'tests/csrc/binary_kernels_test.cc', ['binary', 'float', 'int8', 'dispatch'], ['-O0'])
 print(subprocess.run([program, 'popcnt', '400'], check=True, capture_output=True, text=True).stdout)
 """
 

@@ -132,9 +132,9 @@ OPERATION = 'Adding an operation to the packed format'
 def add_operation(project):
     """Add the operation of the recipe. Its number is the next one."""
     row, function, rule, loop, kernel, method, test = code_of(OPERATION, r'\w+')
-    assert 'OperationType(30, ' in row
     number = max(row.opcode for row in OPERATIONS.values()) + 1
-    project.add_rows(file_of(OPERATION, row), row.replace('OperationType(30, ', f'OperationType({number}, '))
+    assert 'in place of 34,' in SECTIONS[OPERATION] and 'OperationType(34, ' in row
+    project.add_rows(file_of(OPERATION, row), row.replace('OperationType(34, ', f'OperationType({number}, '))
     project.add_rows(file_of(OPERATION, function), function)
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.append(file_of(OPERATION, kernel), f'\n{kernel}')
@@ -224,8 +224,8 @@ def add_instruction_set(project):
     )
     project.replace(
         'dispatch.cc',
-        r'^ *add\(binary_kernels_reference\(\), float_kernels_reference\(\)\);',
-        r'\g<0>\n#ifdef BMX_HAVE_POPCNT\n    add(binary_kernels_popcnt(), float_kernels_reference());\n#endif',
+        r'^ *add\(binary_kernels_reference\(\), float_kernels_reference\(\), int8_kernels_reference\(\)\);',
+        r'\g<0>\n#ifdef BMX_HAVE_POPCNT\n    add(binary_kernels_popcnt(), float_kernels_reference(), int8_kernels_reference());\n#endif',
     )
     project.replace('peak_loop.h', r'^double popcount_reference.*', r'\g<0>\ndouble popcount_popcnt(Operands operands, double seconds);')
     project.replace(
