@@ -45,9 +45,10 @@ const char* bmx_last_error(void);
 /* Return the version of the library, "MAJOR.MINOR.PATCH". */
 const char* bmx_version(void);
 
-/* Return the instruction set in use ("reference", "avx2", "avx512", "amx", "neon", "dotprod", "wasm"), and all that
- * this build and this CPU support, separated by spaces, the best one last. The environment variable BMX_MELIUS_ISA
- * selects one by name; it is read once, at first use. bmx_isa returns NULL if it names one that is not available. */
+/* Return the instruction set in use ("reference", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "wasm"), and
+ * all that this build and this CPU support, separated by spaces, the best one last. The environment variable
+ * BMX_MELIUS_ISA selects one by name; it is read once, at first use. bmx_isa returns NULL if it names one that is not
+ * available. */
 const char* bmx_isa(void);
 const char* bmx_available_isas(void);
 
@@ -115,15 +116,15 @@ void bmx_classifier_destroy(bmx_classifier* classifier);
 /* Return the number of classes, or 0 on failure. */
 size_t bmx_classifier_classes(const bmx_classifier* classifier);
 /* Return the name of a class, 0 <= number < classes: UTF-8 without control characters, valid until the classifier is
- * destroyed. Return NULL if the files have no names, and on failure. */
+ * destroyed. Return NULL on failure; for a valid classifier and number, NULL means that the files have no names. */
 const char* bmx_classifier_class_name(const bmx_classifier* classifier, size_t number);
 
 /* Classify an image: decoded pixels of 8 bits, (height, width, channels) without gaps between rows, at most 2^27
  * pixels. They have the channels of the network; 3 (RGB) and 1 (gray) are converted to each other as it needs. They are
  * resized, cropped and normalized as in training. Write the numbers and probabilities of the `top` most probable
  * classes, at least 1, the most probable one first, or of all classes if there are fewer. threads: as in
- * bmx_program_run. Return how many were written, or 0 on failure. Numbers, names and probabilities are those of
- * Session.classify in Python. */
+ * bmx_program_run. Return how many were written, or 0 on failure. Numbers and names are those of
+ * Session.classify in Python; probabilities differ from its only by rounding. */
 size_t bmx_classifier_classify(const bmx_classifier* classifier, const uint8_t* pixels, int64_t height, int64_t width,
                                int64_t channels, int threads, size_t top, size_t* numbers, double* probabilities);
 
