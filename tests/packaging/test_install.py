@@ -104,15 +104,17 @@ def test_each_file_gets_the_flags_of_its_instruction_set_and_no_other(source, tm
     assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', *objects}
     for name, call in calls.items():
         ending, x86 = name.partition('.')[0].rpartition('_')[2], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}
-        avx512, neon, dotprod = {'-mavx2', '-mavx512vpopcntdq'}, {'-march=armv8-a'}, {'-march=armv8.2-a+dotprod'}
-        expected = {'avx2': {'-mavx2'}, 'avx512': avx512, 'bf16': avx512, 'amx': x86, 'neon': neon, 'dotprod': dotprod}.get(ending, set())
-        assert set(call) & (x86 | neon | dotprod) == expected, name
-    assert {f'-DBMX_HAVE_{name}' for name in ('AVX2', 'AVX512', 'AMX', 'NEON', 'DOTPROD')} <= set(calls['dispatch.o'])
+        avxvnni, avx512 = {'-mavx2', '-mavxvnni'}, {'-mavx2', '-mavx512vpopcntdq'}
+        neon, dotprod = {'-march=armv8-a'}, {'-march=armv8.2-a+dotprod'}
+        expected = {'avx2': {'-mavx2'}, 'avxvnni': avxvnni, 'avx512': avx512, 'bf16': avx512, 'amx': x86, 'neon': neon, 'dotprod': dotprod}
+        assert set(call) & (x86 | avxvnni | neon | dotprod) == expected.get(ending, set()), name
+    assert {f'-DBMX_HAVE_{name}' for name in ('AVX2', 'AVXVNNI', 'AVX512', 'AMX', 'NEON', 'DOTPROD')} <= set(calls['dispatch.o'])
 
 
 def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_path):
-    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq -march=armv8-a -march=armv8.2-a+dotprod -msimd128')
-    assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'neon' in name or 'dotprod' in name]
+    unknown = '-mamx-int8 -mavx512vpopcntdq -mavxvnni -march=armv8-a -march=armv8.2-a+dotprod -msimd128'
+    calls = compile_with(source, tmp_path, unknown)
+    assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'avxvnni' in name or 'neon' in name or 'dotprod' in name]
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == {'-DBMX_HAVE_AVX2'}
     assert 'binary_avx2.o' in calls
 
