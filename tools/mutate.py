@@ -3,7 +3,7 @@
 A seed draws the places, equally often of each kind in `KINDS`. The mutants live in a copy of the checkout, build/mutation, never in its
 own files. Each is judged by the tests that are closest to its file; when all have been, those that survive by all tests of their part. What
 was judged is a row of tests/mutations.csv, so that an interrupted run goes on where it stopped. Finally the tests that failed run without
-mutants: those that fail then as well have noticed nothing.
+mutants, and the files of tests that crashed or took too long: those that fail then as well have noticed nothing.
 
 After adding a test, --survivors judges those again that have survived. One that no test can notice is marked by hand: verdict `equivalent`,
 with the reason as its note. The next place of the seed replaces it, like one that does not compile.
@@ -45,8 +45,10 @@ EXCLUDED = re.compile(
 # is no bar, these are the files that import the module or have its name.
 _CPP = (
     ' | native/test_plan.py native/test_engine.py native/test_engine_runs.py native/test_kernels.py native/test_threads.py'
-    ' native/test_c_interface.py deployment/program/test_validators.py deployment/program/test_structure.py deployment/runtime'
+    ' native/test_c_interface.py native/test_int8.py deployment/program/test_validators.py deployment/program/test_structure.py'
+    ' deployment/runtime'
 )
+_QUANTIZATION = 'deployment/convert/test_quantization.py | deployment/convert deployment/program'
 TESTS = {
     'bmx_melius/': 'test_reporting.py test_arithmetic.py deployment/runtime cli packaging/test_project.py training/test_training_flags.py',
     'bmx_melius/analysis/': 'analysis cli',
@@ -59,6 +61,8 @@ TESTS = {
     'bmx_melius/deployment/': 'deployment analysis',
     'bmx_melius/deployment/c_export/': 'deployment/export',
     'bmx_melius/deployment/convert/': 'deployment/convert deployment/program',
+    'bmx_melius/deployment/convert/calibration': _QUANTIZATION,
+    'bmx_melius/deployment/convert/quantization': _QUANTIZATION,
     'bmx_melius/deployment/convert/rules/': 'deployment/convert/test_converter_layers.py deployment/convert/test_operators.py'
     ' deployment/convert/test_converter.py'
     ' deployment/convert/test_converter_methods.py deployment/convert/test_converter_volumes.py'
@@ -67,6 +71,8 @@ TESTS = {
     ' | deployment/convert deployment/program',
     'bmx_melius/deployment/onnx_export.py': 'deployment/export/test_onnx.py',
     'bmx_melius/deployment/program/': 'deployment/program deployment/runtime native/test_engine.py deployment/convert',
+    'bmx_melius/deployment/program/reference.py': 'deployment/program/test_integers.py deployment/program/test_reference.py'
+    ' native/test_engine.py | deployment/program deployment/runtime deployment/convert',
     'bmx_melius/deployment/runtime/': 'deployment/runtime native/test_engine_runs.py native/test_threads.py',
     'bmx_melius/distributed/': 'distributed',
     'bmx_melius/files/': 'files deployment/runtime training/test_checkpoints.py',
@@ -82,25 +88,29 @@ TESTS = {
     'bmx_melius/vision/': 'images deployment/runtime/test_classify.py scoring',
     'model_zoo/': 'zoo nn training/test_ensemble_training.py',
     'bmx_melius/csrc/api/': 'deployment/runtime/test_session_refusals.py native/test_engine_runs.py native/test_c_interface.py' + _CPP,
+    'bmx_melius/csrc/api/classifier.': 'native/test_c_classifier.py' + _CPP,
     'bmx_melius/csrc/api/engine': 'native/test_engine_runs.py native/test_c_interface.py native/test_threads.py' + _CPP,
     'bmx_melius/csrc/api/mxnet_op.cc': 'deployment/runtime/test_mxnet_op.py' + _CPP,
+    'bmx_melius/csrc/classifier/': 'native/test_c_classifier.py' + _CPP,
     'bmx_melius/csrc/kernels/': 'native/test_engine.py native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/common/int8': 'native/test_int8.py' + _CPP,
     'bmx_melius/csrc/kernels/reference/': 'native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/reference/int8': 'native/test_int8.py' + _CPP,
     'bmx_melius/csrc/kernels/x86/binary_amx': 'native/test_kernels.py' + _CPP,
     'bmx_melius/csrc/kernels/x86/binary_tiles_amx': 'native/test_kernels.py' + _CPP,
     'bmx_melius/csrc/kernels/x86/float_amx': 'native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/x86/int8': 'native/test_int8.py' + _CPP,
     'bmx_melius/csrc/peaks/': 'native/test_bench.py' + _CPP,
     'bmx_melius/csrc/plan/': 'native/test_engine.py' + _CPP,
     'bmx_melius/csrc/program/': 'deployment/program/test_validators.py native/test_engine.py' + _CPP,
     'bmx_melius/csrc/steps/': 'native/test_engine.py native/test_engine_runs.py' + _CPP,
+    'bmx_melius/csrc/steps/int8': 'native/test_int8.py' + _CPP,
     'bmx_melius/csrc/threads/': 'native/test_threads.py' + _CPP,
 }
 CLOSEST = 4  # files of tests, the shortest first
 STAGES = ('closest', 'part')
-BUILD_LIMIT, LIMITS = (
-    1200,
-    {'closest': 600, 'part': 1500},
-)  # seconds; a mutant that runs longer hangs, which the limit of a test would notice
+BUILD_LIMIT = 1200  # seconds
+LIMITS = {'closest': 600, 'part': 1500}  # seconds; a mutant that runs longer hangs, which the limit of a test would notice
 
 SWAPS = {
     **{'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '=='},
@@ -253,7 +263,7 @@ def cpp_places(path, source):
             begin, end = found.span(1)
             line = code[code.rfind(b'\n', 0, begin) + 1 : code.find(b'\n', end)]
             old = source[begin:end].decode()
-            if not CPP_SKIPPED.search(line) and '\x00' not in old:
+            if not CPP_SKIPPED.search(line):
                 yield Place(kind, path, begin, end, (change(old) if change else SWAPS[old]).encode())
     for found in CPP_TWO_STATEMENTS.finditer(code):
         target = found['target1']
@@ -291,12 +301,15 @@ def draw(language, seed):
 
 def tests_of(path):
     """Return the tests of the part of a file: the closest, and the others; paths relative to the root."""
-    before, bar, after = TESTS[max((prefix for prefix in TESTS if path.startswith(prefix)), key=len)].partition('|')
+    prefix = max((prefix for prefix in TESTS if path.startswith(prefix)), key=len)
+    if not path.endswith('.py') and '/csrc/' not in prefix:
+        raise ValueError(f'TESTS has no tests for {path}')
+    before, bar, after = TESTS[prefix].partition('|')
     part = [file for name in (after or before).split() for file in _test_files(ROOT / 'tests' / name)]
     if bar:
         closest = [ROOT / 'tests' / name for name in before.split()]
     else:
-        folder, name = path[: -len('.py')].replace('/__init__', '').replace('/', '.').rsplit('.', 1)
+        folder, name = path.rpartition('.')[0].replace('/__init__', '').replace('/', '.').rpartition('.')[::2]
         imports = re.compile(rf'\b{re.escape(folder)}(\.{name}\b|\b.* import .*\b{name}\b)')
         ranks = {
             file: 2 * bool(imports.search(file.read_text())) + (f'_{name}_' in f'{file.stem}_') for file in _test_files(ROOT / 'tests')
@@ -312,6 +325,14 @@ def _test_files(path):
     return sorted(path.rglob('test_*.py')) if path.is_dir() else [path]
 
 
+def _git(*command, names=()):
+    """Run a command of git in the checkout that reads and prints names separated by zero bytes; return the printed ones."""
+    done = subprocess.run(['git', *command], cwd=ROOT, input='\0'.join(names), stdout=subprocess.PIPE, text=True)
+    if done.returncode > 1:  # check-ignore ends with 1 if it prints nothing
+        sys.exit(f'error: git {command[0]} ends with status {done.returncode}')
+    return [name for name in done.stdout.split('\0') if name]
+
+
 class Copy:
     """A copy of the checkout, in which mutants are compiled and tested."""
 
@@ -324,12 +345,16 @@ class Copy:
 
     def update(self):
         """Make the copy equal to the checkout, files that git ignores left out; those that are equal keep their time of change."""
-        listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard', '-z'], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-        for name in listed.decode().split('\0'):
+        listed = _git('ls-files', '-co', '--exclude-standard', '-z')
+        names = {name for name in listed if (ROOT / name).is_file()}
+        for name in names:
             source, target = ROOT / name, self.folder / name
-            if name and source.is_file() and not (target.is_file() and source.read_bytes() == target.read_bytes()):
+            if not (target.is_file() and source.read_bytes() == target.read_bytes()):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, target)
+        others = {str(path.relative_to(self.folder)) for path in self.folder.rglob('*') if not path.is_dir()} - names
+        for name in others - set(_git('check-ignore', '-z', '--stdin', names=others)):  # what is ignored was compiled in the copy
+            (self.folder / name).unlink()
 
     def build(self):
         """Compile the engine; return a checksum of the libraries, or None if it does not compile."""
@@ -339,17 +364,21 @@ class Copy:
         return hashlib.sha256(b''.join(path.read_bytes() for path in sorted((self.folder / 'bmx_melius').glob('*.so')))).hexdigest()
 
     def failing(self, tests, limit, *options):
-        """Run tests for so many seconds at most; return the names of those that fail, without parameters, or ``['[timeout]']``."""
+        """Run tests for so many seconds at most; return the names of those that fail, without parameters.
+
+        The last one is a sentence that does not begin with ``tests/`` if pytest does not end as it does after failing tests.
+        """
         workers = self._workers if len(tests) > 1 else 0  # which import MXNet, too
         command = [sys.executable, '-W', 'ignore', '-m', 'pytest', '-q', '-n', str(workers), '--dist', 'worksteal', '-rfE', '--tb=no']
         command += ['-p', 'no:cacheprovider', '--hypothesis-profile', 'unshrunk', *options, *tests]
         status, output = self._run(command, limit)
         if status is None:
-            return ['[timeout]']
+            return [f'pytest does not end within {limit} seconds']
         if status == 4:
             sys.exit(f'error: pytest does not find the tests:\n{output}')
         failed = re.findall(r'^(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+)?)', output, re.MULTILINE)
-        return list(dict.fromkeys(failed)) or ([] if status in (0, 5) else [f'pytest ends with status {status}'])
+        ended = status in (0, 5) or (failed and (status == 1 or '-x' in options))  # other tests may not have run, as -x wants
+        return [*dict.fromkeys(failed), *([] if ended else [f'pytest ends with status {status}'])]
 
     def _run(self, command, limit):
         """Run a command with a limit in seconds: (exit status or None, output)."""
@@ -383,8 +412,9 @@ def judge(copy, place, source, stage, original):
         tests = tests_of(place.path)[STAGES.index(stage)]
         for group in [tests] if stage == 'part' else [[test] for test in tests]:
             failed = copy.failing(group, LIMITS[stage], '-x') if group else []
-            if failed:
-                return 'caught', failed[0]
+            if failed:  # confirm() runs the first word
+                crash = not failed[0].startswith('tests/') and len(group) == 1
+                return 'caught', f'{group[0]} {failed[0]}' if crash else failed[0]
         return 'survived', ''
     finally:
         target.write_bytes(source)
@@ -409,16 +439,28 @@ def write_results(rows):
 
 
 def confirm(copy, keys):
-    """Run the tests that failed without mutants; the rows of those that fail as well become survivors."""
-    failed = sorted({row['note'] for key, row in read_results().items() if key in keys and row['note'].startswith('tests/')})
-    copy.build()
-    also = set(copy.failing(failed, 3600)) & set(failed) if failed else set()
+    """Run what failed without mutants; the rows of those that fail as well become survivors.
+
+    Where a test crashed or took too long, its file is run. If many files ran at once, it is not known which one: the row stays as it is.
+    """
+    caught = [row['note'] for key, row in read_results().items() if key in keys and row['verdict'] == 'caught']
+    noted = {note: note.split()[0] for note in caught if note.startswith('tests/')}
+    tests = sorted(set(noted.values()))
+    if not copy.build():
+        sys.exit('error: the engine does not compile without mutants')
+    failing = copy.failing(tests, 3600) if tests else []
+    also = {test for test in tests if any(name == test or name.startswith(f'{test}::') for name in failing)}
+    unexpected = [name for name in failing if not any(name == test or name.startswith(f'{test}::') for test in tests)]
+    if unexpected:
+        sys.exit(f'error: without mutants: {", ".join(unexpected)}; no verdict is confirmed')
     rows = read_results()
     for row in rows.values():
-        if row['note'] in also:
+        if noted.get(row['note']) in also:
             row.update(verdict='survived', note=f'{row["note"]} fails without it as well')
     write_results(rows)
-    print(f'without mutants: {len(failed) - len(also)} of {len(failed)} tests pass', *also, sep='\n  ')
+    print(f'without mutants: {len(tests) - len(also)} of {len(tests)} tests pass', *sorted(also), sep='\n  ')
+    if len(noted) < len(set(caught)):
+        print('not confirmed, because the file of the test is not known:', *sorted(set(caught) - set(noted)), sep='\n  ')
 
 
 def sample(language, options):
