@@ -86,15 +86,16 @@ struct Reading {
     }
 };
 
-// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups.
-Reading reading_of(const Attributes& a, int in_channels) {
+// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups. `blocks` is
+// the largest number of blocks that do so together.
+Reading reading_of(const Attributes& a, int in_channels, int blocks) {
     const int filters = a.out_channels / a.groups, inputs = in_channels / a.groups;
     if (filters >= kInt8Lanes || inputs % kWordChannels) {
         return {};
     }
     for (int period = kInt8Period; period > 1; period /= 2) {
         const int lanes = period * filters;
-        if (a.groups % period == 0 && lanes % kInt8Lanes == 0 && lanes / kInt8Lanes <= 4) {
+        if (a.groups % period == 0 && lanes % kInt8Lanes == 0 && lanes / kInt8Lanes <= blocks) {
             return {period, inputs / kWordChannels};
         }
     }
@@ -213,7 +214,7 @@ Int8Step::Int8Step(Int8Spec spec)
     std::vector<Reading> readings;
     std::vector<std::vector<BlocksShape>> shapes;
     for (const Int8LayerSpec& layer : spec_.layers) {
-        Reading reading = reading_of(layer.attributes, layer.in_channels);
+        Reading reading = reading_of(layer.attributes, layer.in_channels, spec_.kernels->alternating_blocks);
         if (reading.moves() && (shapes.empty() || !can_store(shapes.back(), reading))) {
             reading = {};
         }

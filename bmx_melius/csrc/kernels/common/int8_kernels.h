@@ -111,6 +111,7 @@ struct Int8Kernels {
     void (*convolve)(const Int8Row& row);
     // Adds pixels, rounded and limited to kMaxInt16 in magnitude, to the sums of their channels.
     void (*sum_pixels)(DataType type, const void* x, ptrdiff_t x_pixel, int pixels, int channels, int64_t* sums);
+    int alternating_blocks;  // largest number of blocks whose lanes belong to alternating groups
 };
 
 const Int8Kernels& int8_kernels_reference();
