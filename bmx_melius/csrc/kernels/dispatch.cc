@@ -125,7 +125,8 @@ std::vector<InstructionSet> find_instruction_sets() {
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
         sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), nullptr,
-                        &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_avx512(), &float_kernels_avx512()});
+                        &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_avx512(),
+                        &float_kernels_avx512()});
     }
 #endif
 #ifdef BMX_HAVE_BF16

@@ -223,8 +223,8 @@ class Fuser {
         return operation(i).attributes.result_min >= 0 && operation(i).attributes.result_max <= kMaxByte;
     }
 
-    // Adds the group that begins with operation `i`, if 8-bit convolutions follow. If it only rescales one of the user's
-    // maps, it reads that itself.
+    // Adds the group that begins with operation `i`, if 8-bit convolutions follow. If it only rescales one of the
+    // user's maps, it reads that itself.
     bool fuse_int8(int i) {
         std::vector<int> operations;
         const int x = operation(i).inputs[0];

@@ -109,8 +109,8 @@ class Lowering {
             case Op::avg_pool:
                 return std::make_unique<AveragePoolStep>(source(group), a, group.result, output(group));
             case Op::rescale:
-                return std::make_unique<RescaleStep>(kernels_.int8, source(group), rescaling_of(i, numbers_of(source(group))),
-                                                     output(group));
+                return std::make_unique<RescaleStep>(kernels_.int8, source(group),
+                                                     rescaling_of(i, numbers_of(source(group))), output(group));
             case Op::integer_mean:
                 return std::make_unique<IntegerMeanStep>(kernels_.int8, source(group), a.fraction_bits, output(group));
             case Op::global_max_pool:

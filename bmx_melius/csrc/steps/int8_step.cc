@@ -86,8 +86,8 @@ struct Reading {
     }
 };
 
-// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups. `blocks` is
-// the largest number of blocks that do so together.
+// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups. `blocks`
+// is the largest number of blocks that do so together.
 Reading reading_of(const Attributes& a, int in_channels, int blocks) {
     const int filters = a.out_channels / a.groups, inputs = in_channels / a.groups;
     if (filters >= kInt8Lanes || inputs % kWordChannels) {
@@ -108,8 +108,8 @@ std::vector<BlocksShape> shapes_of(const Attributes& a, int in_channels, const R
     if (reading.period > 1) {
         const int outputs = reading.period * filters;
         for (int group = 0; group < a.groups; group += reading.period) {
-            shapes.push_back({group * filters, outputs, outputs / kInt8Lanes, group * reading.words, reading.words,
-                              reading.period});
+            shapes.push_back(
+                {group * filters, outputs, outputs / kInt8Lanes, group * reading.words, reading.words, reading.period});
         }
         return shapes;
     }
@@ -145,8 +145,8 @@ Range clipped(int64_t begin, int length, int64_t size) {
     return {std::max<int64_t>(begin, 0), std::min<int64_t>(begin + length, size)};
 }
 
-// Calls visit(x, pixels, first, size) for the windows of row y of a pooled map: `pixels` outputs from column x on, whose
-// windows are equal, that of the first one begins at column `first`. The offsets of its `size` pixels are stored.
+// Calls visit(x, pixels, first, size) for the windows of row y of a pooled map: `pixels` outputs from column x on,
+// whose windows are equal, that of the first one begins at column `first`. The offsets of its `size` pixels are stored.
 template <class RowOffset, class Visit>
 void visit_windows(const Attributes& a, const Value& map, int64_t y, int64_t width, const RowOffset& row_offset,
                    ptrdiff_t pixel, ptrdiff_t* offsets, const Visit& visit) {
@@ -190,7 +190,7 @@ RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, c
         }
     }
     if (all.size() == multiplier.size()) {
-        const auto filled = [&](int64_t Narrow::*member) {
+        const auto filled = [&](int64_t Narrow::* member) {
             Constants<int32_t> result(size);
             std::transform(all.begin(), all.end(), result.data(),
                            [&](const Narrow& one) { return static_cast<int32_t>(one.*member); });
@@ -207,9 +207,7 @@ RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, c
 // --- preparation ---------------------------------------------------------------------------------
 
 Int8Step::Int8Step(Int8Spec spec)
-    : spec_(std::move(spec)),
-      packer_(spec_.packing, spec_.output.buffer),
-      channels_(spec_.layers[0].in_channels) {
+    : spec_(std::move(spec)), packer_(spec_.packing, spec_.output.buffer), channels_(spec_.layers[0].in_channels) {
     // First the shapes, because a layer stores its outputs as the next one reads them.
     std::vector<Reading> readings;
     std::vector<std::vector<BlocksShape>> shapes;
@@ -283,9 +281,10 @@ Int8Step::Int8Step(Int8Spec spec)
                 for (int c = 0; c < inputs; c++) {
                     const int position = position_of[group * inputs + c] - shape.first_word * kWordChannels;
                     const int word = position / kWordChannels / shape.period;
-                    const size_t to = ((size_t(word) * shape.count + lane / kInt8Lanes) * kInt8Lanes + lane % kInt8Lanes) *
-                                          kWordChannels +
-                                      position % kWordChannels;
+                    const size_t to =
+                        ((size_t(word) * shape.count + lane / kInt8Lanes) * kInt8Lanes + lane % kInt8Lanes) *
+                            kWordChannels +
+                        position % kWordChannels;
                     for (int tap = 0; tap < taps; tap++) {
                         const int8_t weight = from.weights[(size_t(filter) * inputs + c) * taps + tap];
                         weights[tap * tap_bytes + to] = weight;
@@ -351,7 +350,8 @@ size_t Int8Step::row_bytes() const { return round_up(padded_channels(channels_),
 
 size_t Int8Step::ring_bytes(const std::vector<Value>& values) const {
     const Value& last = values[layers_.back().value];
-    return spec_.pools_after ? round_up(sizeof(int16_t) * spec_.pool_after.kernel_h * last.width * last.channels, 64) : 0;
+    return spec_.pools_after ? round_up(sizeof(int16_t) * spec_.pool_after.kernel_h * last.width * last.channels, 64)
+                             : 0;
 }
 
 size_t Int8Step::scratch_bytes(const std::vector<Value>& values, int threads) const {
@@ -376,8 +376,8 @@ Int8Step::Division Int8Step::division(const std::vector<Value>& values, const st
 }
 
 int Int8Step::phases(const std::vector<Value>& values, int threads) const {
-    const bool packs_later = !packer_.empty() && !spec_.pools_after &&
-                             division(values, maps(values), layers_.size() - 1, threads).parts > 1;
+    const bool packs_later =
+        !packer_.empty() && !spec_.pools_after && division(values, maps(values), layers_.size() - 1, threads).parts > 1;
     return 1 + static_cast<int>(layers_.size()) + packs_later;
 }
 
@@ -436,10 +436,9 @@ void Int8Step::first_row(const Memory& memory, const Map& map, int64_t row, uint
     const float* const scale = spec_.before.scale.empty() ? nullptr : spec_.before.scale.data();
     const float* const shift = spec_.before.shift.data();
     if (spec_.input >= 0) {
-        spec_.kernels->rescale_planes({memory.inputs[spec_.input] + row * source.width,
-                                       static_cast<ptrdiff_t>(source.height * source.width),
-                                       static_cast<int>(source.width), channels_, scale, shift, spec_.rescaling.from(0),
-                                       to, map.pixel});
+        spec_.kernels->rescale_planes(
+            {memory.inputs[spec_.input] + row * source.width, static_cast<ptrdiff_t>(source.height * source.width),
+             static_cast<int>(source.width), channels_, scale, shift, spec_.rescaling.from(0), to, map.pixel});
     } else {
         const Attributes no_pooling;
         int channel = 0;
@@ -518,7 +517,8 @@ void Int8Step::convolve(const Memory& memory, const Team& team, size_t number, c
             row.y_pixel = view.pixel;
         } else {
             const Map& next = maps[number + 1];
-            uint8_t* data = memory.scratch + next.offset + (division.flat ? first * next.pixel : (y + above) * next.row);
+            uint8_t* data =
+                memory.scratch + next.offset + (division.flat ? first * next.pixel : (y + above) * next.row);
             if (!division.flat && begin == 0) {
                 fill_borders(layers_[number + 1], next, y + above, data);
             }

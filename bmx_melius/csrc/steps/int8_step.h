@@ -23,15 +23,9 @@ struct RescalingConstants {
 
     Rescaling from(int channel) const {
         const bool narrow = low.size();
-        const Rescaling first = {multiplier.data(),
-                                 offset.data(),
-                                 shift,
-                                 min,
-                                 max,
-                                 narrow ? low.data() : nullptr,
-                                 high.data(),
-                                 factor.data(),
-                                 summand.data()};
+        const Rescaling first = {
+            multiplier.data(), offset.data(), shift,         min, max, narrow ? low.data() : nullptr,
+            high.data(),       factor.data(), summand.data()};
         return first.from(channel);
     }
 };
@@ -93,7 +87,7 @@ class Int8Step : public Step {
     };
     // The padded input of a layer.
     struct Map {
-        size_t offset;  // in the scratch memory
+        size_t offset;                         // in the scratch memory
         int64_t height, width, rows, columns;  // without and with padding
         ptrdiff_t pixel, row;                  // in bytes
 

@@ -11,9 +11,9 @@
 
 namespace bmx {
 
-constexpr int kInt8Lanes = 16;      // outputs of a block
-constexpr int kInt8Blocks = 5;      // largest number of blocks that are computed together
-constexpr int kInt8Period = 8;      // largest number of words that a block reads at once
+constexpr int kInt8Lanes = 16;  // outputs of a block
+constexpr int kInt8Blocks = 5;  // largest number of blocks that are computed together
+constexpr int kInt8Period = 8;  // largest number of words that a block reads at once
 
 // n -> min(max((n * multiplier + offset 2^(shift - kOffsetShift) + 2^(shift - 1)) >> shift, min), max), with one
 // multiplier and offset for each channel or filter.

@@ -26,8 +26,8 @@ struct WideRescaling {
     Rescaling r;
 
     int operator()(int32_t n, int c) const {
-        const int64_t exact = int64_t(n) * r.multiplier[c] +
-                              r.offset[c] * (int64_t(1) << (r.shift - kOffsetShift)) + (int64_t(1) << (r.shift - 1));
+        const int64_t exact = int64_t(n) * r.multiplier[c] + r.offset[c] * (int64_t(1) << (r.shift - kOffsetShift)) +
+                              (int64_t(1) << (r.shift - 1));
         const int64_t y = exact >> r.shift, limited = y > r.min ? y : r.min;
         return static_cast<int>(limited < r.max ? limited : r.max);
     }
@@ -44,7 +44,8 @@ struct NarrowRescaling {
 
 template <class Visit>
 void visit_rescaling(const Rescaling& rescaling, const Visit& visit) {
-    rescaling.low ? visit(NarrowRescaling{rescaling}) : visit(WideRescaling{rescaling});  // copies, which stay in registers
+    rescaling.low ? visit(NarrowRescaling{rescaling})
+                  : visit(WideRescaling{rescaling});  // copies, which stay in registers
 }
 
 template <class Visit>
@@ -102,7 +103,8 @@ void rescale_each(const RescaleRow& row, const T* x, Y* y, const Rescale& rescal
         for (int tap = 0; tap < row.window_size; ++tap) {
             const T* __restrict from = x + row.window[tap];
             for (int c = 0; c < count; ++c) {
-                n[c] = scale ? nearest(multiply_add(static_cast<float>(from[c]), scale[c], shift[c])) : nearest(from[c]);
+                n[c] =
+                    scale ? nearest(multiply_add(static_cast<float>(from[c]), scale[c], shift[c])) : nearest(from[c]);
             }
             for (int c = 0; c < count; ++c) {
                 const int32_t result = rescaled(n[c], c), largest = best[c];

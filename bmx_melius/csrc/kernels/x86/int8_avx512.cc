@@ -114,8 +114,8 @@ void rescale_lanes(const RescaleRow& row, const T* x) {
 }
 
 // Rescales 32 kVectors channels of integers to bytes with 32 bits. Rescaling keeps the order of numbers, or reverses it
-// where the factor is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number
-// of a window.
+// where the factor is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest
+// number of a window.
 template <int kVectors>
 void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     NarrowLanes rescaled[2 * kVectors];
@@ -253,9 +253,7 @@ void rescale_planes_of(const RescalePlanes& row) {
     }
 }
 
-void rescale_user_planes(const RescalePlanes& row) {
-    row.rescaling.low ? rescale_planes_of(row) : rescale_planes(row);
-}
+void rescale_user_planes(const RescalePlanes& row) { row.rescaling.low ? rescale_planes_of(row) : rescale_planes(row); }
 
 // --- pooling -------------------------------------------------------------------------------------
 
@@ -400,7 +398,8 @@ template <int kBlocks>
 
 // Rescales with 64 bits.
 template <int kBlocks, int kPixels>
-[[gnu::always_inline]] inline void store_wide(const Int8Row& row, const Int8Blocks& blocks, int pixel, const __m512i (&sums)[kPixels][kBlocks]) {
+[[gnu::always_inline]] inline void store_wide(const Int8Row& row, const Int8Blocks& blocks, int pixel,
+                                              const __m512i (&sums)[kPixels][kBlocks]) {
     alignas(64) int32_t lanes[kPixels][kBlocks * kInt8Lanes];
     unrolled<kPixels>([&](auto i) BMX_INLINED {
         unrolled<kBlocks>([&](auto b) BMX_INLINED { _mm512_store_si512(lanes[i] + b * kInt8Lanes, sums[i][b]); });
@@ -415,9 +414,7 @@ template <int kBlocks, int kPeriod, int kPixels>
 [[gnu::noinline]] void tile(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel) {
     __m512i sums[kPixels][kBlocks];
     const auto each_sum = [&](auto&& visit) BMX_INLINED {
-        unrolled<kBlocks>([&](auto b) BMX_INLINED {
-            unrolled<kPixels>([&](auto i) BMX_INLINED { visit(b, i); });
-        });
+        unrolled<kBlocks>([&](auto b) BMX_INLINED { unrolled<kPixels>([&](auto i) BMX_INLINED { visit(b, i); }); });
     };
     each_sum([&](auto b, auto i) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
     const ptrdiff_t step = row.step;
@@ -433,9 +430,7 @@ template <int kBlocks, int kPeriod, int kPixels>
             });
             unrolled<kPixels>([&](auto i) BMX_INLINED {
                 const __m512i activations = repeated<kPeriod>(from + i * step);
-                unrolled<kBlocks>([&](auto b) BMX_INLINED {
-                    add_products(sums[i][b], activations, w[b]);
-                });
+                unrolled<kBlocks>([&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
             });
         }
     }
@@ -452,8 +447,8 @@ template <int kBlocks, int kPeriod, int kPixels>
 }
 
 // The same where a sum consists of few products, so that rescaling takes a considerable part of the time: while
-// products of some pixels are added, the sums of those before are rescaled. Processors do not overlap them by themselves
-// when both are long sequences of instructions.
+// products of some pixels are added, the sums of those before are rescaled. Processors do not overlap them by
+// themselves when both are long sequences of instructions.
 template <int kBlocks, int kPeriod>
 class Pipeline {
   public:
@@ -516,8 +511,7 @@ class Pipeline {
         });
         unrolled<kPixels>([&](auto i) BMX_INLINED {
             const __m512i activations = repeated<kPeriod>(from + i * stride);
-            unrolled<kBlocks>(
-                [&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
+            unrolled<kBlocks>([&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
         });
     }
 
@@ -533,9 +527,8 @@ class Pipeline {
         each(r.low, [](__m512i n, __m512i low) BMX_INLINED { return _mm512_max_epi32(n, low); });
         each(r.high, [](__m512i n, __m512i high) BMX_INLINED { return _mm512_min_epi32(n, high); });
         each(r.factor, [](__m512i n, __m512i factor) BMX_INLINED { return _mm512_mullo_epi32(n, factor); });
-        each(r.summand, [&](__m512i n, __m512i summand) BMX_INLINED {
-            return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift);
-        });
+        each(r.summand, [&](__m512i n, __m512i summand)
+                            BMX_INLINED { return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift); });
     }
 
     [[gnu::always_inline]] void finish(Sums& sums, int pixel) const {

@@ -86,8 +86,8 @@ inline void rescale_integers(const RescaleRow& row, const int16_t* x, int channe
             const int16_t* from = row.x + i * row.step + c;
             int16_t* to = row.y + i * row.y_pixel + c;
             __m256i best[kVectors];
-            unrolled<kVectors>(
-                [&](auto v) BMX_INLINED { best[v] = load_integers(from + row.window[0] + v * kInt8Lanes); });
+            unrolled<kVectors>([&](auto v)
+                                   BMX_INLINED { best[v] = load_integers(from + row.window[0] + v * kInt8Lanes); });
             for (int tap = 1; tap < row.window_size; ++tap) {
                 unrolled<kVectors>([&](auto v) BMX_INLINED {
                     best[v] = _mm256_max_epi16(best[v], load_integers(from + row.window[tap] + v * kInt8Lanes));
