@@ -28,8 +28,8 @@ struct Aligned {
     T* data;
 };
 
-// Constants of a rescaling, with those of 32 bits or without. What a kernel uses of them, it must not mix up: they do not
-// give the same numbers here.
+// Constants of a rescaling, with those of 32 bits or without. What a kernel uses of them, it must not mix up: they do
+// not give the same numbers here.
 struct RandomRescaling {
     RandomRescaling(int channels, bool to_bytes, int largest)
         : numbers(6, std::vector<int32_t>(channels + kInt8Lanes)), rescaling() {
@@ -161,11 +161,18 @@ void check_rescale_planes(const Int8Kernels& kernels) {
     const bool scales = toss();
     RandomRescaling random(channels, true, 1 << 23);
     if (pick(0, 2) == 0) {  // integers as they are
-        random.numbers = {std::vector<int32_t>(channels, 3), std::vector<int32_t>(channels, 250),
+        random.numbers = {std::vector<int32_t>(channels, 3),       std::vector<int32_t>(channels, 250),
                           std::vector<int32_t>(channels, 1 << 16), std::vector<int32_t>(channels, 1 << 15),
-                          std::vector<int32_t>(channels), std::vector<int32_t>(channels)};
-        random.rescaling = {random.numbers[4].data(), random.numbers[5].data(), 16, 3, 250, random.numbers[0].data(),
-                            random.numbers[1].data(), random.numbers[2].data(), random.numbers[3].data()};
+                          std::vector<int32_t>(channels),          std::vector<int32_t>(channels)};
+        random.rescaling = {random.numbers[4].data(),
+                            random.numbers[5].data(),
+                            16,
+                            3,
+                            250,
+                            random.numbers[0].data(),
+                            random.numbers[1].data(),
+                            random.numbers[2].data(),
+                            random.numbers[3].data()};
     }
     Output y(true, pixels * y_pixel), expected = y;
     kernels.rescale_planes({x.data(), plane, pixels, channels, scales ? scale.data() : nullptr,
@@ -192,8 +199,8 @@ void check_max_row(const Int8Kernels& kernels) {
     }
     const std::vector<int16_t> x = random_integers((pixels * stride + 21) * pixel);
     Output y(false, pixels * y_pixel), expected = y;
-    kernels.max_row({x.data(), stride * pixel, window.data(), int(window.size()), pixels, channels, y.integers.data(),
-                     y_pixel});
+    kernels.max_row(
+        {x.data(), stride * pixel, window.data(), int(window.size()), pixels, channels, y.integers.data(), y_pixel});
     for (int i = 0; i < pixels; ++i) {
         for (int c = 0; c < channels; ++c) {
             int best = -40000;
@@ -257,7 +264,8 @@ void check_convolve(const Int8Kernels& kernels) {
         byte = static_cast<uint8_t>(extreme ? pick({255, 255, 254}) : pick(0, 255));
     }
     Output y(to_bytes, pixels * y_pixel), expected = y;
-    kernels.convolve({x.data(), step, offsets.data(), taps, pixels, blocks.data(), groups, to_bytes, y.data(), y_pixel});
+    kernels.convolve(
+        {x.data(), step, offsets.data(), taps, pixels, blocks.data(), groups, to_bytes, y.data(), y_pixel});
     for (int i = 0; i < pixels; ++i) {
         for (const Group& one : made) {
             const Int8Blocks& b = one.blocks;
@@ -266,10 +274,9 @@ void check_convolve(const Int8Kernels& kernels) {
                 int64_t sum = 0;
                 for (int tap = 0; tap < taps; ++tap) {
                     for (int word = 0; word < b.words; ++word) {
-                        const uint8_t* bytes = x.data() + i * step + offsets[tap] +
-                                               4 * (b.first_word + word * b.period + lane % b.period);
-                        const int8_t* weights =
-                            b.weights + ((tap * b.words + word) * b.count * 16 + lane) * 4;
+                        const uint8_t* bytes =
+                            x.data() + i * step + offsets[tap] + 4 * (b.first_word + word * b.period + lane % b.period);
+                        const int8_t* weights = b.weights + ((tap * b.words + word) * b.count * 16 + lane) * 4;
                         for (int byte = 0; byte < 4; ++byte) {
                             sum += bytes[byte] * weights[byte];
                         }
