@@ -37,7 +37,7 @@ struct RandomRescaling {
         const int top = to_bytes ? kMaxByte : kMaxInt16, bottom = to_bytes ? 0 : -kMaxInt16;
         rescaling.min = pick({bottom, 0, pick(bottom, top)});
         rescaling.max = pick({top, top, pick(rescaling.min, top)});
-        rescaling.shift = narrow ? pick(16, to_bytes ? 22 : 16) : pick(16, 46);
+        rescaling.shift = narrow ? pick(16, to_bytes ? 22 : 16) : pick(8, 38);
         for (int c = 0; c < channels; ++c) {
             if (narrow) {
                 const int64_t one = int64_t(1) << rescaling.shift;

@@ -1,6 +1,7 @@
 """The kernels of each instruction set against plain loops: what they compute, and what they touch in memory.
 
-Binary kernels must agree with them bit for bit, float kernels up to rounding, and with those of the other instruction sets bit for bit.
+Binary and 8-bit kernels must agree with them bit for bit, float kernels up to rounding, and with those of the other instruction sets bit
+for bit.
 """
 
 import re
@@ -10,14 +11,14 @@ import pytest
 from support.engines import INSTRUCTION_SETS
 
 NOT_AVAILABLE = 77  # exit status where the build or the CPU lacks an instruction set: kNotAvailable of csrc/kernel_tables.h
-CASES = {'binary': (400, 10000), 'float_product': (300, 20000), 'float_map': (300, 20000)}  # short, long
+CASES = {'binary': (400, 10000), 'float_product': (300, 20000), 'float_map': (300, 20000), 'int8': (300, 10000)}  # short, long
 
 
 @pytest.mark.parametrize('instruction_set', INSTRUCTION_SETS)
 @pytest.mark.parametrize('build', ['optimized', 'sanitized'])
 @pytest.mark.parametrize('kernels', CASES)
 def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, instruction_set, build_native, long_run):
-    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', ['binary', 'float', 'dispatch'], build)
+    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', ['binary', 'float', 'int8', 'dispatch'], build)
     command = [program, instruction_set, str(CASES[kernels][long_run])]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == NOT_AVAILABLE:

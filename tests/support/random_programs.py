@@ -116,7 +116,7 @@ class Maker:
             elif attribute == 'out_channels':
                 attributes[attribute] = attributes.get('groups', 1) * choice((1, 3, 8, 16, 32, 64))
             elif attribute == 'shift':
-                attributes[attribute] = choice((low, 20, 24, 31, 38, high))
+                attributes[attribute] = choice((low, 16, 20, 24, 31, high))
             elif attribute == 'result_min':
                 attributes[attribute], attributes['result_max'] = choice(((0, 255), (0, 255), (low, high), (-128, 127), (3, 20)))
             elif attribute == 'result_max':

@@ -48,6 +48,11 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
     return has(saved_by_os(), kAvxState) && has(cpuid(1).c, fma_popcnt_avx_f16c) && has(cpuid(7).b, avx2);
 }
 
+[[maybe_unused]] bool cpu_has_avxvnni() {
+    constexpr uint32_t avx_vnni = 1u << 4;
+    return cpu_has_avx2() && has(cpuid(7, 1).a, avx_vnni);
+}
+
 [[maybe_unused]] bool cpu_has_avx512() {
     constexpr uint32_t f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
     constexpr uint32_t vbmi_vbmi2_vnni_bitalg_vpopcntdq = 1u << 1 | 1u << 6 | 1u << 11 | 1u << 12 | 1u << 14;
@@ -102,6 +107,12 @@ std::vector<InstructionSet> find_instruction_sets() {
 #ifdef BMX_HAVE_AVX2
     if (cpu_has_avx2()) {
         add(binary_kernels_avx2(), float_kernels_avx2(), int8_kernels_avx2());
+    }
+#endif
+#if defined(BMX_HAVE_AVX2) && defined(BMX_HAVE_AVXVNNI)
+    if (cpu_has_avxvnni()) {
+        add(binary_kernels_avx2(), float_kernels_avx2(), int8_kernels_avxvnni());
+        sets.back().name = "avxvnni";
     }
 #endif
 #ifdef BMX_HAVE_AVX512

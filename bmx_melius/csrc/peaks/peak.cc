@@ -35,6 +35,12 @@ constexpr Method kMethods[] = {
     {"avx2", "lookup", true, lookup_avx2},
     {"avx2", "fused multiply-add", false, float_avx2},
 #endif
+#ifdef BMX_HAVE_AVXVNNI  // avxvnni has the binary and the float layers of avx2
+    {"avxvnni", "xor, popcount of nibbles, add", true, popcount_avx2},
+    {"avxvnni", "carry-save", true, carry_save_avx2},
+    {"avxvnni", "lookup", true, lookup_avx2},
+    {"avxvnni", "fused multiply-add", false, float_avx2},
+#endif
 #ifdef BMX_HAVE_AVX512
     {"avx512", "xor, popcount, add", true, popcount_avx512},
     {"avx512", "carry-save", true, carry_save_avx512},

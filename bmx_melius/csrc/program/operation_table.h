@@ -35,7 +35,7 @@ constexpr int kFirstVersion = 2;
 constexpr int kInt8Version = 3;
 constexpr int kMaxInt16 = 32766;
 constexpr int kMaxByte = 255;
-constexpr int kOffsetShift = 16;
+constexpr int kOffsetShift = 8;
 constexpr int kMaxStemInputs = 16;
 constexpr int kMaxStemLayers = 16;
 constexpr int kSummedPixels = 64;
@@ -139,7 +139,7 @@ struct AttributeValues {
     int scale_w = 1;
     int repeat = 0;
     int by_position = 0;
-    int shift = 16;
+    int shift = 8;
     int result_min = 0;
     int result_max = 0;
     int fraction_bits = 0;
@@ -261,7 +261,7 @@ inline constexpr AttributeRow kNormalizeAttributes[] = {
     {"by_position", &AttributeValues::by_position, 0, 1},
 };
 inline constexpr AttributeRow kRescaleAttributes[] = {
-    {"shift", &AttributeValues::shift, 16, 46},
+    {"shift", &AttributeValues::shift, 8, 38},
     {"result_min", &AttributeValues::result_min, -32766, 32766},
     {"result_max", &AttributeValues::result_max, -32766, 32766},
 };
@@ -278,7 +278,7 @@ inline constexpr AttributeRow kInt8ConvAttributes[] = {
     {"dilation_h", &AttributeValues::dilation_h, 1, 255},
     {"dilation_w", &AttributeValues::dilation_w, 1, 255},
     {"groups", &AttributeValues::groups, 1, 1048576},
-    {"shift", &AttributeValues::shift, 16, 46},
+    {"shift", &AttributeValues::shift, 8, 38},
     {"result_min", &AttributeValues::result_min, -32766, 32766},
     {"result_max", &AttributeValues::result_max, -32766, 32766},
 };

@@ -117,6 +117,9 @@ std::optional<Value> result_of(const Operation& operation, const Inputs& inputs)
             return {};
         }
     }
+    if (operation.attributes.result_min > operation.attributes.result_max) {
+        return {};
+    }
     Value result = x;
     if (!infer(operation, inputs, result) || result.channels > kMaxChannels || result.height > kMaxSize ||
         result.width > kMaxSize || result.elements() >= kMaxElements) {

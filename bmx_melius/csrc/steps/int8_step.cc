@@ -86,15 +86,16 @@ struct Reading {
     }
 };
 
-// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups.
-Reading reading_of(const Attributes& a, int in_channels) {
+// Returns how a layer reads groups that are smaller than a block: so that no lane reads words of other groups. `blocks`
+// is the largest number of blocks that do so together.
+Reading reading_of(const Attributes& a, int in_channels, int blocks) {
     const int filters = a.out_channels / a.groups, inputs = in_channels / a.groups;
     if (filters >= kInt8Lanes || inputs % kWordChannels) {
         return {};
     }
     for (int period = kInt8Period; period > 1; period /= 2) {
         const int lanes = period * filters;
-        if (a.groups % period == 0 && lanes % kInt8Lanes == 0 && lanes / kInt8Lanes <= 4) {
+        if (a.groups % period == 0 && lanes % kInt8Lanes == 0 && lanes / kInt8Lanes <= blocks) {
             return {period, inputs / kWordChannels};
         }
     }
@@ -211,7 +212,7 @@ Int8Step::Int8Step(Int8Spec spec)
     std::vector<Reading> readings;
     std::vector<std::vector<BlocksShape>> shapes;
     for (const Int8LayerSpec& layer : spec_.layers) {
-        Reading reading = reading_of(layer.attributes, layer.in_channels);
+        Reading reading = reading_of(layer.attributes, layer.in_channels, spec_.kernels->alternating_blocks);
         if (reading.moves() && (shapes.empty() || !can_store(shapes.back(), reading))) {
             reading = {};
         }
@@ -390,14 +391,11 @@ void Int8Step::run(const Memory& memory, const Team& team, int phase) const {
     const int layers = static_cast<int>(layers_.size());
     if (phase == 0) {
         const Map& map = all[0];
-        for (int row = team.begin(map.rows); row < team.end(map.rows); row++) {
-            uint8_t* to = memory.scratch + map.offset + row * map.row;
-            fill_borders(layers_[0], map, row, to);
-            const int64_t inside = row - layers_[0].attributes.pad_top;
-            if (inside >= 0 && inside < map.height) {
-                first_row(memory, map, inside, to + layers_[0].attributes.pad_left * map.pixel, offsets, scratch);
-            }
+        const int top = layers_[0].attributes.pad_top, begin = team.begin(map.rows), end = team.end(map.rows);
+        for (int row = begin; row < end; row++) {
+            fill_borders(layers_[0], map, row, memory.scratch + map.offset + row * map.row);
         }
+        first_rows(memory, map, std::max(begin - top, 0), std::min<int64_t>(end - top, map.height), offsets, scratch);
     } else if (phase == layers && spec_.pools_after) {
         const Value& last = memory.value(layers_.back().value);
         int16_t* data = reinterpret_cast<int16_t*>(scratch + row_bytes() + offsets_bytes());
@@ -428,37 +426,47 @@ void Int8Step::fill_borders(const Layer& layer, const Map& map, int64_t row, uin
     }
 }
 
-// Computes a row of the first map.
-void Int8Step::first_row(const Memory& memory, const Map& map, int64_t row, uint8_t* to, ptrdiff_t* window,
-                         uint8_t* scratch) const {
+// Computes rows of the first map, numbered without padding.
+void Int8Step::first_rows(const Memory& memory, const Map& map, int64_t begin, int64_t end, ptrdiff_t* window,
+                          uint8_t* scratch) const {
     const Value& source = memory.value(spec_.source_value);
     const float* const scale = spec_.before.scale.empty() ? nullptr : spec_.before.scale.data();
     const float* const shift = spec_.before.shift.data();
+    const Attributes& first = layers_[0].attributes;
+    const auto row_of_map = [&](int64_t row) {
+        return memory.scratch + map.offset + (row + first.pad_top) * map.row + first.pad_left * map.pixel;
+    };
     if (spec_.input >= 0) {
-        spec_.kernels->rescale_planes(
-            {memory.inputs[spec_.input] + row * source.width, static_cast<ptrdiff_t>(source.height * source.width),
-             static_cast<int>(source.width), channels_, scale, shift, spec_.rescaling.from(0), to, map.pixel});
+        const ptrdiff_t plane = static_cast<ptrdiff_t>(source.height * source.width);
+        for (int64_t row = begin; row < end; row++) {
+            spec_.kernels->rescale_planes({memory.inputs[spec_.input] + row * source.width, plane,
+                                           static_cast<int>(source.width), channels_, scale, shift,
+                                           spec_.rescaling.from(0), row_of_map(row), map.pixel});
+        }
     } else {
         const Attributes no_pooling;
+        const Attributes& a = spec_.pools_before ? spec_.pool_before : no_pooling;
         int channel = 0;
-        for (const Slab& slab : spec_.source.slabs) {
+        for (const Slab& slab : spec_.source.slabs) {  // one after the other, because rows of a slab follow one another
             const View view = memory.view(slab);
-            const Attributes& a = spec_.pools_before ? spec_.pool_before : no_pooling;
-            visit_windows(
-                a, source, row, map.width, [&](int64_t y) { return y * view.row; }, view.pixel, window,
-                [&](int64_t x, int pixels, int64_t column, int size) {
-                    spec_.kernels->rescale({view.type, view.at(column * view.pixel), a.stride_w * view.pixel, window,
-                                            size, pixels, view.channels, scale ? scale + channel : nullptr,
-                                            scale ? shift + channel : nullptr, spec_.rescaling.from(channel), true,
-                                            to + x * map.pixel + channel, map.pixel});
-                });
+            for (int64_t row = begin; row < end; row++) {
+                uint8_t* to = row_of_map(row) + channel;
+                visit_windows(
+                    a, source, row, map.width, [&](int64_t y) { return y * view.row; }, view.pixel, window,
+                    [&](int64_t x, int pixels, int64_t column, int size) {
+                        spec_.kernels->rescale({view.type, view.at(column * view.pixel), a.stride_w * view.pixel,
+                                                window, size, pixels, view.channels, scale ? scale + channel : nullptr,
+                                                scale ? shift + channel : nullptr, spec_.rescaling.from(channel), true,
+                                                to + x * map.pixel, map.pixel});
+                    });
+            }
             channel += view.channels;
         }
     }
-    if (spec_.shuffle_groups > 1) {
+    for (int64_t row = begin; row < end && spec_.shuffle_groups > 1; row++) {
         const int groups = spec_.shuffle_groups, in_group = channels_ / groups;
         for (int64_t x = 0; x < map.width; x++) {
-            uint8_t* pixel = to + x * map.pixel;
+            uint8_t* pixel = row_of_map(row) + x * map.pixel;
             std::copy_n(pixel, channels_, scratch);
             for (int j = 0; j < in_group; j++) {
                 for (int group = 0; group < groups; group++) {

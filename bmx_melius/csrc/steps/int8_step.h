@@ -117,8 +117,8 @@ class Int8Step : public Step {
     Division division(const std::vector<Value>& values, const std::vector<Map>& maps, size_t number, int threads) const;
 
     void fill_borders(const Layer& layer, const Map& map, int64_t row, uint8_t* data) const;
-    void first_row(const Memory& memory, const Map& map, int64_t row, uint8_t* to, ptrdiff_t* window,
-                   uint8_t* scratch) const;
+    void first_rows(const Memory& memory, const Map& map, int64_t begin, int64_t end, ptrdiff_t* window,
+                    uint8_t* scratch) const;
     Int8Row row_of(const Layer& layer, const Map& map, const Value& result, ptrdiff_t* taps) const;
     void convolve(const Memory& memory, const Team& team, size_t number, const std::vector<Map>& maps,
                   ptrdiff_t* taps) const;

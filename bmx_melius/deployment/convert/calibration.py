@@ -10,7 +10,7 @@ from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
 from ..runtime import engine
-from .quantization import observed_values, quantize
+from .quantization import ValueRange, observed_values, quantize
 
 RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
 _PERCENTILE = 99.99  # of the numbers on each side that a range covers
@@ -20,7 +20,7 @@ _ROUNDING = 0.01  # of a pixel that is normalized and back
 
 
 @dataclasses.dataclass
-class Damage:
+class QuantizationReport:
     """What quantization changes on the calibration images.
 
     Attributes
@@ -31,11 +31,11 @@ class Damage:
     real : dict of str to int
         Operations that still compute with real numbers, and their number.
     signs : dict of str to float
-        Binary layer, by the number and name of its operation -> share of its input signs that differ.
+        Sign activation, by the name of its node -> share of its signs that differ.
     correlation : float
         Of the outputs of both programs.
     same_class : float or None
-        Share of the images of which the largest output is the same one; None unless there is one output of several classes.
+        Share of the images of which the largest output is the same one; None unless there is one output, a vector of several classes.
     ranges : str
         How ranges were chosen, one of `RANGES`.
     """
@@ -65,7 +65,7 @@ class Damage:
         return '\n'.join(lines)
 
 
-def quantized(program, batches, method=RANGES[0], input_spec=None):
+def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
     """Quantize a program for calibration images.
 
     Parameters
@@ -78,10 +78,12 @@ def quantized(program, batches, method=RANGES[0], input_spec=None):
         One of `RANGES`: the range of the smallest squared error, one that covers 99.99 % of the numbers on each side, or all numbers.
     input_spec : InputSpec or None
         Preprocessing of the input. If that is normalized pixels of 0 to 255, the first layer reads these pixels.
+    names : dict of int to str or None
+        Names of values, for the report; the default is the number and the name of the operation.
 
     Returns
     -------
-    Quantized, Damage
+    Quantized, QuantizationReport
 
     Raises
     ------
@@ -90,11 +92,16 @@ def quantized(program, batches, method=RANGES[0], input_spec=None):
     """
     if not batches or not sum(map(len, batches)):
         raise UserError('there are no calibration images')
-    if method not in RANGES:
-        raise UserError(f'the range of 8-bit numbers is chosen by {", ".join(RANGES)}, not by {method!r}')
+    require_known(method)
     spec = input_spec if _are_pixels(batches, input_spec) else None
     result = quantize(program, _ranges(program, batches, method), spec)
-    return result, _damage(program, result, batches, method)
+    return result, _compared(program, result, batches, method, names or {})
+
+
+def require_known(method):
+    """Raise `UserError` unless a way of choosing ranges is one of `RANGES`."""
+    if method not in RANGES:
+        raise UserError(f'the range of 8-bit numbers is chosen by {", ".join(RANGES)}, not by {method!r}')
 
 
 def _are_pixels(batches, spec):
@@ -110,7 +117,7 @@ def _are_pixels(batches, spec):
 
 
 def _ranges(program, batches, method):
-    """Return (smallest, largest number) for each of `observed_values`."""
+    """Return the `ValueRange` of each of `observed_values`."""
     numbers = observed_values(program)
     computed = _Runner(program, [number for number in numbers if number >= len(program.inputs)])
     observers = {number: _Observer() for number in numbers}
@@ -118,7 +125,7 @@ def _ranges(program, batches, method):
         arrays = dict(zip(computed.numbers, computed(batch)))
         for number in numbers:
             observers[number].add(arrays.get(number, batch))
-    return {number: observer.range(method) for number, observer in observers.items()}
+    return {number: ValueRange(*observer.range(method), *observer.limits()) for number, observer in observers.items()}
 
 
 class _Observer:
@@ -137,8 +144,11 @@ class _Observer:
             chosen = image if len(image) <= _SAMPLE else image[self._random.randint(0, len(image), _SAMPLE)]
             self._samples.append(chosen)
 
+    def limits(self):
+        return min(self._limits), max(self._limits)
+
     def range(self, method):
-        low, high = min(self._limits), max(self._limits)
+        low, high = self.limits()
         sample = np.concatenate(self._samples).astype(np.float64)
         if method == 'percentile':
             return tuple(np.percentile(sample, (100 - _PERCENTILE, _PERCENTILE)))
@@ -178,29 +188,28 @@ class _Runner:
         return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
 
 
-def _damage(program, result, batches, method):
-    bits = [number for number, value in enumerate(program.values()) if value.kind == BITS_KIND and number in result.number_of]
+def _compared(program, result, batches, method, names):
+    first, values = len(program.inputs), program.values()
+    bits = [number for number, operation in enumerate(program.operations, first) if operation.name == 'threshold']
     before = _Runner(program, [*bits, *program.outputs])
     after = _Runner(result.program, [result.number_of[number] for number in bits] + result.program.outputs)
     different, counted = np.zeros(len(bits)), np.zeros(len(bits))
     outputs = [], []
     for batch in batches:
-        first, second = before(batch), after(batch)
+        expected, found = before(batch), after(batch)
         for position in range(len(bits)):
-            different[position] += (first[position] != second[position]).sum()
-            counted[position] += first[position].size
-        for found, arrays in zip(outputs, (first, second)):
-            found.append(np.concatenate([array.reshape(len(batch), -1) for array in arrays[len(bits) :]], axis=1))
+            different[position] += (expected[position] != found[position]).sum()
+            counted[position] += expected[position].size
+        for kept, arrays in zip(outputs, (expected, found)):
+            kept.append(np.concatenate([array.reshape(len(batch), -1) for array in arrays[len(bits) :]], axis=1))
     expected, found = (np.concatenate(arrays).astype(np.float64) for arrays in outputs)
-    classes = len(program.outputs) == 1 and expected.shape[1] > 1
-    first = len(program.inputs)
-    return Damage(
+    scores = values[program.outputs[0]]
+    classes = len(program.outputs) == 1 and scores.channels > 1 and scores.height * scores.width == 1
+    return QuantizationReport(
         images=len(expected),
         layers=result.layers,
         real=result.real,
-        signs={
-            f'{number - first} ({program.operations[number - first].name})': float(d / c) for number, d, c in zip(bits, different, counted)
-        },
+        signs={names.get(number, f'{number - first} (threshold)'): float(d / c) for number, d, c in zip(bits, different, counted)},
         correlation=_correlation(expected, found),
         same_class=float((expected.argmax(axis=1) == found.argmax(axis=1)).mean()) if classes else None,
         ranges=method,

@@ -34,8 +34,10 @@ def calibration_batches(source, spec):
     if path.endswith('.npy') and os.path.isfile(path):
         try:
             array = np.load(path, mmap_mode='r')
-        except ValueError as error:
-            raise UserError(f'{path} is not an array: {error}') from error
+        except (ValueError, EOFError) as error:
+            raise UserError(f"{path} is not an array in NumPy's format: {error}") from error
+        if not isinstance(array, np.ndarray):
+            raise UserError(f'{path} is an archive of arrays (.npz); give one array')
         return _of_array(array, spec, path)
     if spec is None:
         raise UserError(
@@ -49,8 +51,11 @@ def calibration_batches(source, spec):
 
 
 def _of_array(array, spec, what):
-    if array.ndim not in (2, 4) or array.dtype not in (np.float32, np.uint8):
-        raise UserError(f'{what} must be a float32 or uint8 array (N, channels, height, width), not {array.dtype} {array.shape}')
+    if (array.dtype, array.ndim) not in ((np.float32, 4), (np.float32, 2), (np.uint8, 4)):
+        raise UserError(
+            f'{what} must be an array (N, channels, height, width) of float32 or uint8, or (N, channels) of float32, not {array.dtype} '
+            f'{array.shape}'
+        )
     if not len(array):
         raise UserError(f'{what}: there are no images')
     chosen = np.linspace(0, len(array) - 1, min(len(array), MAX_IMAGES)).round().astype(int)

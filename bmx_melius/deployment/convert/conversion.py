@@ -14,7 +14,7 @@ from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from .calibration import RANGES
+from .calibration import RANGES, require_known
 from .calibration_images import calibration_batches
 from .packing import Calibration, pack
 from .report import Report
@@ -116,10 +116,13 @@ def convert(
 
 def _calibration(source, ranges, fields, half):
     """Return the `Calibration` for a source of images, or None."""
+    require_known(ranges)
     if source is None:
         return None
     if half:
-        raise UserError('real-valued layers are stored either in half precision or as 8-bit integers: leave one of both out')
+        raise UserError(
+            'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
+        )
     spec = Description(fields, 'the description').input_spec()
     return Calibration(calibration_batches(source, spec), ranges, spec)
 

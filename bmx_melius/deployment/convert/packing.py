@@ -122,7 +122,7 @@ def _pack(symbol, arrays, shapes, verification, half, calibration):
         middles = {number_of[number]: middle for number, middle in lowered.middles.items()}  # of bits, which are never merged
         programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, middles=middles)
     checked = verify(network, list(programs.values()), sample, half) if verification else None
-    damage = _quantize(programs, words, partition, calibration) if calibration else None
+    quantization = _quantize(programs, words, partition, calibration) if calibration else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(
         packed_operators=len(programs),
@@ -135,13 +135,13 @@ def _pack(symbol, arrays, shapes, verification, half, calibration):
         unclear_thresholds=folded.unclear,
         half=half,
         verification=checked,
-        quantization=damage,
+        quantization=quantization,
     )
     return Packed(symbol_json, packed_arrays, [name for name in symbol.list_inputs() if name in shapes], report)
 
 
 def _quantize(programs, words, partition, calibration):
-    """Replace the only program and its words by those of 8-bit layers; return the `Damage`."""
+    """Replace the only program and its words by those of 8-bit layers; return the `QuantizationReport`."""
     if len(programs) != 1 or partition.reasons:
         reasons = [f'{node.name} ({node.operator}), {reason}' for node, reason in partition.reasons.items()]
         raise UserError(
@@ -151,10 +151,11 @@ def _quantize(programs, words, partition, calibration):
     ((region, lowered),) = programs.items()
     if len(lowered.program.inputs) != 1:
         raise UserError(f'only a network with one input can have 8-bit layers; this one has {len(lowered.program.inputs)}')
-    result, damage = quantized(lowered.program, calibration.batches, calibration.ranges, calibration.input_spec)
+    names = {number: entry.node.name for number, entry in lowered.origins.items()}
+    result, report = quantized(lowered.program, calibration.batches, calibration.ranges, calibration.input_spec, names)
     words[region] = result.program.to_words()
     programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, middles={})
-    return damage
+    return report
 
 
 def _sample(network):

@@ -5,10 +5,10 @@ range comes from calibration images (`calibration`). Sums have 32 bits and are r
 rounding, as in gemmlowp and CMSIS-NN (`program.operation_table`, ``rescale``): to bytes where only such layers read them, otherwise to 16
 bits.
 
-A value of the program that is written is a *grid*: integers n that stand for the real numbers n scale[c] + shift[c]. Sums of binary layers
-are one from the beginning. Normalizations only change the scale and the shift of a grid; comparisons become comparisons of integers;
-maxima, concatenations and moves leave integers as they are. So nothing but rescaling lies between integer layers. An operation without a
-form for integers reads real numbers, and the report names it.
+A value of the program that is written is a *grid*, an affine-quantized value: integers n that stand for the real numbers n scale[c] +
+shift[c]. Sums of binary layers are one from the beginning. Normalizations only change the scale and the shift of a grid; comparisons
+become comparisons of integers; maxima, concatenations and moves leave integers as they are. So nothing but rescaling lies between
+integer layers. An operation without a form for integers reads real numbers, and the report names it.
 """
 
 import dataclasses
@@ -24,6 +24,21 @@ _HEADROOM = 4  # 16-bit results may exceed the largest magnitude in calibration 
 _MAX_SUMMAND = MAX_INT16 // 2  # so that sums of two stay 16-bit integers
 _FRACTION_BITS = 8  # of means
 _TINY = 1e-30  # a range of only zeros has this length
+_ROUNDING = 1e-6  # of a scale, relative
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueRange:
+    """Numbers of a value on calibration images: the range that bytes are to cover, and the smallest and the largest number."""
+
+    low: float
+    high: float
+    smallest: float
+    largest: float
+
+    @property
+    def magnitude(self):
+        return max(abs(self.smallest), abs(self.largest))
 
 
 @dataclasses.dataclass
@@ -66,10 +81,11 @@ class _Grid:
     def is_clipped(self):
         return self.low > -math.inf or self.high < math.inf
 
-    @property
-    def smallest(self):
-        """The smallest number that the integers can stand for."""
-        return max(self.low, min((self.scale * bound + self.shift).min() for bound in self.bounds))
+    def lies_within(self, low, high):
+        """Return whether the integers stand for numbers from `low` to `high` only, but for rounding."""
+        reached = np.array([self.scale * bound + self.shift for bound in self.bounds]).clip(self.low, self.high)
+        tolerance = _ROUNDING * np.abs(reached).max()
+        return bool(reached.min() >= low - tolerance and reached.max() <= high + tolerance)
 
     @property
     def has_zero(self):
@@ -99,8 +115,8 @@ def quantize(program, ranges, input_spec=None):
     ----------
     program : Program
         With arrays; its convolutions are float32 or float16.
-    ranges : dict of int to tuple (float, float)
-        Smallest and largest number of each of `observed_values`, as they should be represented.
+    ranges : dict of int to ValueRange
+        Of each of `observed_values`.
     input_spec : InputSpec or None
         Preprocessing of the only input. The first layer then reads the pixels, 0 to 255, from which the input was computed.
 
@@ -209,7 +225,7 @@ class _Quantizer:
         for reader in self._readers[number]:
             if reader.name == 'conv':
                 targets.add(number)
-            elif reader.name in ('relu', 'max_pool', 'shuffle'):
+            elif reader.name in ('relu', 'clip', 'max_pool', 'shuffle'):
                 targets.add(self._byte_range(self._result_of[id(reader)]))
             else:
                 return None
@@ -217,8 +233,7 @@ class _Quantizer:
 
     def _byte_scale(self, number):
         """Return scale and zero point of bytes for the range of a value."""
-        low, high = self._ranges[number]
-        low, high = min(low, 0.0), max(high, 0.0)
+        low, high = min(self._ranges[number].low, 0.0), max(self._ranges[number].high, 0.0)
         scale = max(high - low, _TINY) / MAX_BYTE
         return scale, min(max(round(-low / scale), 0), MAX_BYTE)
 
@@ -268,8 +283,7 @@ class _Quantizer:
         bias = bias - scale * (rounded * zero.reshape(-1, inputs)[of_filter][:, :, None, None]).sum(axis=(1, 2, 3))
         target = self._byte_range(number)
         if target is None:
-            low, high = self._ranges[number]
-            step, zero_out = max(abs(low), abs(high), _TINY) * _HEADROOM / MAX_INT16, 0
+            step, zero_out = max(self._ranges[number].magnitude, _TINY) * _HEADROOM / MAX_INT16, 0
             rectified = self._readers[number] and all(reader.name == 'relu' for reader in self._readers[number])
             limits = 0 if rectified and number not in self._old.outputs else -MAX_INT16, MAX_INT16
         else:
@@ -287,7 +301,13 @@ class _Quantizer:
         return dataclasses.replace(x, scale=x.scale * scale, shift=x.shift * scale + shift)
 
     def _relu(self, operation, x):
-        return x if x.smallest >= 0 else dataclasses.replace(x, low=max(x.low, 0.0), high=max(x.high, 0.0))
+        return _limited(x, 0.0, math.inf)
+
+    def _clip(self, operation, x):
+        low, high = (operation.arrays[name].astype(np.float64) for name in ('low', 'high'))
+        if (low != low[0]).any() or (high != high[0]).any():
+            return self._as_before(operation, [x])
+        return _limited(x, low[0], high[0])
 
     def _prelu(self, operation, x):
         """max(x, 0) + min(slope x, 0), and max(slope x, 0) where the slope is negative and x, too."""
@@ -311,7 +331,7 @@ class _Quantizer:
         target = self._byte_range(number)
         if target is not None:
             x = self._bytes(x, target)
-        elif (x.scale <= 0).any():
+        if (x.scale <= 0).any():
             x = self._in_16_bits(x)
         return dataclasses.replace(x, number=self._emit('max_pool', [x.number], operation.attributes))
 
@@ -356,7 +376,7 @@ class _Quantizer:
         x, y = (self._without_limits(one) for one in (x, y))
         if (x.scale != y.scale).any():
             numbers = [*operation.inputs, self._result_of[id(operation)]]
-            largest = max(abs(limit) for number in numbers for limit in self._ranges[number])
+            largest = max(self._ranges[number].magnitude for number in numbers)
             scale = max(largest, _TINY) * _HEADROOM / _MAX_SUMMAND
             x, y = (self._rescaled(one, scale, 0, -_MAX_SUMMAND, _MAX_SUMMAND) for one in (x, y))
         bounds = x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1]
@@ -374,13 +394,20 @@ class _Quantizer:
             x = self._in_16_bits(x)
         attributes = operation.attributes
         if attributes.get('count_pad') and any(attributes[side] for side in _PADDING) and x.shift.any():
-            x = self._rescaled(x, np.abs(x.scale).max(), 0, -MAX_INT16, MAX_INT16)  # so that padding is 0
+            x = self._in_16_bits(x)  # so that padding is 0
         number = self._emit(name, [x.number], {**attributes, 'fraction_bits': _FRACTION_BITS})
         bounds = tuple(bound * 2**_FRACTION_BITS for bound in x.bounds)
         return dataclasses.replace(x, number=number, scale=x.scale / 2**_FRACTION_BITS, bounds=bounds)
 
 
 _PADDING = ('pad_top', 'pad_left', 'pad_bottom', 'pad_right')
+
+
+def _limited(x, low, high):
+    """Return a grid with limits of its numbers, which nothing computes until they matter."""
+    if x.lies_within(low, high):
+        return x
+    return dataclasses.replace(x, low=min(max(x.low, low), high), high=min(max(x.high, low), high))
 
 
 def _joined(number, grids):

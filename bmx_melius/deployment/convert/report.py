@@ -4,7 +4,7 @@ import collections
 import dataclasses
 
 from ...errors import name_some
-from .calibration import Damage
+from .calibration import QuantizationReport
 from .verification import Verification
 
 
@@ -39,7 +39,7 @@ class Report:
         Whether the weights of float layers are stored in float16.
     verification : Verification or None
         None if the conversion was not verified.
-    quantization : Damage or None
+    quantization : QuantizationReport or None
         What 8-bit layers change on the calibration images; None if real-valued layers were not quantized.
     symbol_file, params_file : str or None
         Paths of the written files.
@@ -55,7 +55,7 @@ class Report:
     unclear_thresholds: list
     half: bool
     verification: 'Verification | None'
-    quantization: 'Damage | None' = None
+    quantization: 'QuantizationReport | None' = None
     symbol_file: 'str | None' = None
     params_file: 'str | None' = None
     size_before: 'int | None' = None

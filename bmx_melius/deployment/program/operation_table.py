@@ -15,7 +15,7 @@ FIRST_VERSION = 2  # of the format, the first one that a release wrote
 INT8_VERSION = 3  # the first one with layers of 8-bit integers
 MAX_INT16 = 32766  # the largest magnitude of numbers stored as 16-bit integers, so that 32767 is a threshold that none reaches
 MAX_BYTE = 255  # of the inputs of 8-bit layers
-OFFSET_SHIFT = 16  # offsets of rescaling are multiples of 2^-16
+OFFSET_SHIFT = 8  # offsets of rescaling are multiples of 2^-8
 
 # --- what rows consist of -------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ _SIZE = (1, MAX_SIZE)
 _LENGTH = (1, 255)
 _WINDOW = {'kernel_h': _LENGTH, 'kernel_w': _LENGTH, 'stride_h': _LENGTH, 'stride_w': _LENGTH, **dict.fromkeys(PADDING, (0, 255))}
 _CONVOLUTION = {'out_channels': _CHANNELS, **_WINDOW, 'dilation_h': _LENGTH, 'dilation_w': _LENGTH, 'groups': _CHANNELS}
-_RESCALING = {'shift': (OFFSET_SHIFT, 46), 'result_min': (-MAX_INT16, MAX_INT16), 'result_max': (-MAX_INT16, MAX_INT16)}
+_RESCALING = {'shift': (OFFSET_SHIFT, 38), 'result_min': (-MAX_INT16, MAX_INT16), 'result_max': (-MAX_INT16, MAX_INT16)}
 _FRACTION_BITS = (0, 8)
 _POSITIONS = {'by_channel': _FLAG, 'height': _SIZE, 'width': _SIZE}
 _MAP = Array(('C if by_channel', 'height', 'width'))
@@ -275,8 +275,9 @@ OPERATIONS = {
     ),
     'rescale': OperationType(
         30,
-        'Integers: min(max((n `multiplier`[c] + `offset`[c] 2^(shift - 16) + 2^(shift - 1)) >> shift, result_min), result_max), computed '
-        'with 64 bits, where n is x rounded to the nearest integer, ties to even, and limited to ±2^23.',
+        'Integers: min(max((n `multiplier`[c] + `offset`[c] 2^(shift - 8) + 2^(shift - 1)) >> shift, result_min), result_max), computed '
+        'with 64 bits, where n is x rounded to the nearest integer, ties to even, and limited to ±2^23. '
+        'result_min must not exceed result_max.',
         attributes=_RESCALING,
         arrays={'multiplier': Array(dtype='int32'), 'offset': Array(dtype='int32')},
         since=INT8_VERSION,

@@ -250,6 +250,9 @@ def result_of(operation, inputs):
             raise ProgramError(f'{name} does not take {value}')
         if value.kind != x.kind or value.flat != x.flat:
             raise ProgramError(f'{name} mixes {x} with {value}')
+    low, high = (operation.attributes.get(limit, 0) for limit in ('result_min', 'result_max'))
+    if low > high:
+        raise ProgramError(f'{name} limits its results to {low} to {high}')
     channels, height, width, flat = SHAPES[row.shape](operation, inputs)
     if channels > MAX_CHANNELS:
         raise ProgramError(f'{name} makes {channels} channels; at most {MAX_CHANNELS} are possible')

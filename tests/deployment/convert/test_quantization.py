@@ -10,6 +10,7 @@ from mxnet.gluon import nn
 from support.conversions import programs
 from support.engines import needs_engine
 from support.networks import of_size
+from support.packed import conv, operation, window
 from support.small_networks import initialized, randomize_statistics, sequence
 
 import bmx_melius as bmx
@@ -87,6 +88,81 @@ def program_of(channels, *operations):
     return Program([Value(REAL_KIND, channels, 1, 1, False)], made, [len(made)])
 
 
+def random_conv(random, filters, channels, *inputs, kernel=3, **attributes):
+    weight = (random.randn(filters, channels, kernel, kernel) / np.sqrt(channels * kernel * kernel)).astype(np.float32)
+    return conv(weight, *inputs, bias=random.randn(filters).astype(np.float32) / 4, **{**window(kernel, pad=kernel // 2), **attributes})
+
+
+def affine(random, channels, *inputs):
+    factors = random.choice((-1.5, -0.5, 0.7, 1.2), channels).astype(np.float32)
+    return operation('affine', *inputs, arrays={'scale': factors, 'shift': random.uniform(-3, 3, channels).astype(np.float32)})
+
+
+def numbers(channels, value):
+    return np.full(channels, value, np.float32)
+
+
+LIMITS = {'low': numbers(16, 0), 'high': numbers(16, 0.8)}
+BODIES = {  # operations after a convolution, value 1, of 16 channels, and before another one
+    'relu': lambda r: [operation('relu', 1)],
+    'clip': lambda r: [operation('clip', 1, arrays=LIMITS)],
+    'clip after a normalization': lambda r: [affine(r, 16, 1), operation('clip', 2, arrays=LIMITS)],
+    'maxima after factors of both signs': lambda r: [affine(r, 16, 1), operation('max_pool', 2, **window(2, 2))],
+    'maxima and relu': lambda r: [operation('max_pool', 1, **window(3, 2, 1)), operation('relu', 2)],
+    'means with padding': lambda r: [affine(r, 16, 1), operation('avg_pool', 2, **window(3, 2, 1), count_pad=1)],
+    'means without padding': lambda r: [affine(r, 16, 1), operation('avg_pool', 2, **window(3, 2, 1))],
+    'means of means': lambda r: [operation('avg_pool', 1, **window(2, 2)), operation('avg_pool', 2, **window(2, 1))],
+    'prelu': lambda r: [operation('prelu', 1, arrays={'slope': r.choice((-0.5, 0.25, 1.5), 16).astype(np.float32)})],
+    'concatenation of different scales': lambda r: [affine(r, 16, 1), operation('concat', 1, 2), operation('slice', 3, begin=8, end=24)],
+    'a sum of different scales': lambda r: [affine(r, 16, 1), operation('add', 1, 2)],
+    'a sum of relus': lambda r: [operation('relu', 1), affine(r, 16, 1), operation('relu', 3), operation('add', 2, 4)],
+    'a shuffle': lambda r: [affine(r, 16, 1), operation('relu', 2), operation('shuffle', 3, groups=4)],
+}
+
+
+@pytest.mark.parametrize('pixels', [False, True], ids=['real inputs', 'pixels'])
+@pytest.mark.parametrize('body', BODIES)
+def test_each_operation_gives_nearly_what_it_gives_on_real_numbers(body, pixels):
+    random = np.random.RandomState(1)
+    operations = [random_conv(random, 16, 3, 0), *BODIES[body](random)]
+    last = len(operations)
+    operations += [random_conv(random, 12, 16, last), operation('global_avg_pool', last + 1)]
+    program = Program([Value(REAL_KIND, 3, 12, 12, False)], operations, [last + 2, last])
+    x = SPEC.normalized(images(24, 12)) if pixels else random.randn(24, 3, 12, 12).astype(np.float32)
+    result, report = quantized(program, [x], 'minmax', SPEC if pixels else None)
+    assert report.layers == 2 and report.real == {}
+    for found, expected in zip(reference.run(result.program, [x]), reference.run(program, [x])):
+        assert np.abs(found - expected).max() < 0.08 * np.abs(expected).max()
+
+
+def test_a_normalization_of_pixels_with_negative_factors_is_followed_by_maxima_of_the_right_numbers():
+    random = np.random.RandomState(0)
+    operations = [affine(random, 3, 0), operation('max_pool', 1, **window(2, 2)), random_conv(random, 8, 3, 2)]
+    program = Program([Value(REAL_KIND, 3, 12, 12, False)], operations, [3])
+    x = SPEC.normalized(images(8, 12))
+    result, _ = quantized(program, [x], 'minmax', SPEC)
+    (found,), (expected,) = reference.run(result.program, [x]), reference.run(program, [x])
+    assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
+
+
+def test_limits_that_differ_between_channels_stay_real():
+    random = np.random.RandomState(0)
+    limits = {'low': -np.arange(16, dtype=np.float32), 'high': numbers(16, 1)}
+    program = Program([Value(REAL_KIND, 3, 8, 8, False)], [random_conv(random, 16, 3, 0), operation('clip', 1, arrays=limits)], [2])
+    result, report = quantized(program, [random.randn(4, 3, 8, 8).astype(np.float32)])
+    assert report.real == {'clip': 1}
+
+
+def test_results_of_16_bits_reach_four_times_beyond_the_calibration_images():
+    random = np.random.RandomState(0)
+    program = Program([Value(REAL_KIND, 3, 8, 8, False)], [random_conv(random, 8, 3, 0)], [1])
+    x = random.standard_t(3, (8, 3, 8, 8)).astype(np.float32)
+    for ranges in RANGES:
+        result, _ = quantized(program, [x], ranges)
+        (scale,) = (each.arrays['scale'] for each in result.program.operations[-1:])
+        assert scale.max() * 32766 == pytest.approx(4 * np.abs(reference.run(program, [x])[0]).max(), rel=1e-4)
+
+
 def test_a_comparison_of_integers_is_that_of_the_numbers_they_stand_for():
     """Sums of a binary layer, normalized with factors of both signs and 0, limited, and compared."""
     generator, channels = np.random.RandomState(0), 64
@@ -117,7 +193,8 @@ def test_a_comparison_of_integers_is_that_of_the_numbers_they_stand_for():
     'calibration,message',
     [
         (np.zeros((0, 3, 8, 8), np.float32), 'there are no images'),
-        (np.zeros((2, 3, 8, 8), np.float64), 'must be a float32 or uint8 array'),
+        (np.zeros((2, 3, 8, 8), np.float64), 'must be an array (N, channels, height, width) of float32 or uint8'),
+        (np.zeros((2, 3), np.uint8), 'must be an array (N, channels, height, width) of float32 or uint8'),
         (np.full((2, 3, 8, 8), np.nan, np.float32), 'not finite'),
         (np.zeros((2, 4, 8, 8), np.float32), '(batch, 3, height, width)'),
         (np.zeros((2, 3, 8, 8), np.uint8), 'normalization of the network is not known'),
@@ -139,8 +216,22 @@ def test_a_single_or_constant_image_is_enough(x, small, tmp_path):
     assert np.isfinite(bmx.Session(tmp_path / 'x')(x)).all() and report.quantization.layers == 1
 
 
+@pytest.mark.parametrize(
+    'name,content,message',
+    [('a.npy', b'', 'not an array in NumPy'), ('b.npy', b'PK', 'not an array in NumPy'), ('c.npy', None, 'is an archive of arrays')],
+)
+def test_files_that_hold_no_array_are_refused_in_one_line(name, content, message, small, tmp_path):
+    if content is None:
+        np.savez(tmp_path / 'archive.npz', np.zeros(3))
+        (tmp_path / 'archive.npz').rename(tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=tmp_path / name)
+
+
 def test_half_precision_and_integers_exclude_each_other(small, tmp_path):
-    with pytest.raises(UserError, match='either in half precision or as 8-bit integers'):
+    with pytest.raises(UserError, match='not both'):
         bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), half=True, calibration=np.zeros((1, 3, 8, 8), np.float32))
 
 
@@ -177,3 +268,10 @@ def test_an_unknown_way_of_choosing_ranges_is_named():
     program = program_of(3, Operation('relu', ()))
     with pytest.raises(UserError, match="not by 'median'"):
         quantized(program, [np.zeros((1, 3, 1, 1), np.float32)], 'median')
+
+
+def test_ranges_without_images_are_refused(small, tmp_path, run):
+    status, _, error = run('convert', *small, tmp_path / 'x', '--input-shape', '1,3,8,8', '--int8-ranges', 'mse')
+    assert status == 2 and '--int8-ranges is for --int8 IMAGES' in error
+    with pytest.raises(UserError, match="not by 'median'"):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), ranges='median')

@@ -21,7 +21,8 @@ struct Rescaling {
     const int32_t* multiplier;
     const int32_t* offset;
     int shift, min, max;
-    // What gives the same numbers with 32 bits, or nullptr: (min(max(n, low), high) * factor + summand) >> shift
+    // What gives the same numbers with 32 bits, or nullptr: (min(max(n, low), high) * factor + summand) >> shift, where
+    // product and sum are computed modulo 2^32 and the result of the addition fits.
     const int32_t *low, *high, *factor, *summand;
 
     Rescaling from(int channel) const {
@@ -111,6 +112,7 @@ struct Int8Kernels {
     void (*convolve)(const Int8Row& row);
     // Adds pixels, rounded and limited to kMaxInt16 in magnitude, to the sums of their channels.
     void (*sum_pixels)(DataType type, const void* x, ptrdiff_t x_pixel, int pixels, int channels, int64_t* sums);
+    int alternating_blocks;  // largest number of blocks whose lanes belong to alternating groups
 };
 
 const Int8Kernels& int8_kernels_reference();

@@ -12,9 +12,18 @@ namespace {  // each instruction set compiles its own copy with its own flags
 
 constexpr int kLoopChannels = 64;  // whose numbers are kept between two loops
 
+// Calls visit(first, count) for parts of a range. Compilers vectorize loops over local arrays better than those over
+// memory of the caller, where every byte could be an operand.
+template <class Visit>
+void visit_parts(int size, const Visit& visit) {
+    for (int first = 0; first < size; first += kLoopChannels) {
+        visit(first, size - first < kLoopChannels ? size - first : kLoopChannels);
+    }
+}
+
 // Rescaling with 64 bits.
 struct WideRescaling {
-    const Rescaling& r;
+    Rescaling r;
 
     int operator()(int32_t n, int c) const {
         const int64_t exact = int64_t(n) * r.multiplier[c] + r.offset[c] * (int64_t(1) << (r.shift - kOffsetShift)) +
@@ -25,17 +34,19 @@ struct WideRescaling {
 };
 
 struct NarrowRescaling {
-    const Rescaling& r;
+    Rescaling r;
 
     int operator()(int32_t n, int c) const {
         const int32_t upper = n > r.low[c] ? n : r.low[c], limited = upper < r.high[c] ? upper : r.high[c];
-        return (limited * r.factor[c] + r.summand[c]) >> r.shift;
+        const uint32_t exact = uint32_t(limited) * uint32_t(r.factor[c]) + uint32_t(r.summand[c]);  // modulo 2^32
+        return static_cast<int32_t>(exact) >> r.shift;
     }
 };
 
 template <class Visit>
 void visit_rescaling(const Rescaling& rescaling, const Visit& visit) {
-    rescaling.low ? visit(NarrowRescaling{rescaling}) : visit(WideRescaling{rescaling});
+    rescaling.low ? visit(NarrowRescaling{rescaling})
+                  : visit(WideRescaling{rescaling});  // copies, which stay in registers
 }
 
 template <class Visit>
@@ -52,25 +63,57 @@ inline int nearest(float x) {
 }
 inline int nearest(int16_t x) { return x; }
 
-template <class T, class Y, class Rescale>
-void rescale_pixels(const RescaleRow& row, const T* x, Y* y, const Rescale& rescaled) {
-    for (int i = 0; i < row.pixels; ++i) {
-        Y* __restrict to = y + i * row.y_pixel;
-        for (int tap = 0; tap < row.window_size; ++tap) {
-            const T* __restrict from = x + i * row.step + row.window[tap];
-            const auto take = [&](auto&& number) {
-                for (int c = 0; c < row.channels; ++c) {
-                    const Y found = static_cast<Y>(rescaled(number(c), c));
-                    to[c] = tap && to[c] > found ? to[c] : found;
-                }
-            };
-            if (row.scale) {
-                take([&](int c) {
-                    return nearest(multiply_add(static_cast<float>(from[c]), row.scale[c], row.shift[c]));
-                });
-            } else {
-                take([&](int c) { return nearest(from[c]); });
+// Rescaling keeps the order of numbers, or reverses it where the factor is negative: the largest result is that of the
+// largest or, where ~n replaces n, of the smallest number of a window.
+template <class Y>
+void rescale_largest(const RescaleRow& row, const int16_t* x, Y* y, const NarrowRescaling& rescaled, int count) {
+    int16_t flips[kLoopChannels], best[kLoopChannels];
+    int32_t results[kLoopChannels];
+    for (int c = 0; c < count; ++c) {
+        flips[c] = rescaled.r.factor[c] < 0 ? -1 : 0;
+    }
+    for (int i = 0; i < row.pixels; ++i, x += row.step, y += row.y_pixel) {
+        for (int c = 0; c < count; ++c) {
+            best[c] = static_cast<int16_t>(x[row.window[0] + c] ^ flips[c]);
+        }
+        for (int tap = 1; tap < row.window_size; ++tap) {
+            const int16_t* __restrict from = x + row.window[tap];
+            for (int c = 0; c < count; ++c) {
+                const int16_t n = static_cast<int16_t>(from[c] ^ flips[c]), largest = best[c];
+                best[c] = largest > n ? largest : n;
             }
+        }
+        for (int c = 0; c < count; ++c) {
+            results[c] = rescaled(best[c] ^ flips[c], c);
+        }
+        for (int c = 0; c < count; ++c) {
+            y[c] = static_cast<Y>(results[c]);
+        }
+    }
+}
+
+template <class T, class Y, class Rescale>
+void rescale_each(const RescaleRow& row, const T* x, Y* y, const Rescale& rescaled, int channel, int count) {
+    const float* const scale = row.scale ? row.scale + channel : nullptr;
+    const float* const shift = row.shift ? row.shift + channel : nullptr;
+    int32_t best[kLoopChannels], n[kLoopChannels];
+    for (int i = 0; i < row.pixels; ++i, x += row.step, y += row.y_pixel) {
+        for (int c = 0; c < count; ++c) {
+            best[c] = INT16_MIN;
+        }
+        for (int tap = 0; tap < row.window_size; ++tap) {
+            const T* __restrict from = x + row.window[tap];
+            for (int c = 0; c < count; ++c) {
+                n[c] =
+                    scale ? nearest(multiply_add(static_cast<float>(from[c]), scale[c], shift[c])) : nearest(from[c]);
+            }
+            for (int c = 0; c < count; ++c) {
+                const int32_t result = rescaled(n[c], c), largest = best[c];
+                best[c] = largest > result ? largest : result;
+            }
+        }
+        for (int c = 0; c < count; ++c) {
+            y[c] = static_cast<Y>(best[c]);
         }
     }
 }
@@ -78,29 +121,41 @@ void rescale_pixels(const RescaleRow& row, const T* x, Y* y, const Rescale& resc
 [[maybe_unused]] void rescale_row(const RescaleRow& row) {
     visit_typed(row.type, row.x, [&](const auto* x) {
         visit_result(row.to_bytes, row.y, [&](auto* y) {
-            visit_rescaling(row.rescaling, [&](const auto& rescaled) { rescale_pixels(row, x, y, rescaled); });
+            visit_parts(row.channels, [&](int channel, int count) {
+                visit_rescaling(row.rescaling.from(channel), [&](const auto& rescaled) {
+                    constexpr bool kKeepsOrder = std::is_same<decltype(x), const int16_t*>::value &&
+                                                 std::is_same<decltype(rescaled), const NarrowRescaling&>::value;
+                    if constexpr (kKeepsOrder) {
+                        if (!row.scale) {
+                            rescale_largest(row, x + channel, y + channel, rescaled, count);
+                            return;
+                        }
+                    }
+                    rescale_each(row, x + channel, y + channel, rescaled, channel, count);
+                });
+            });
         });
     });
 }
 
 [[maybe_unused]] void rescale_planes(const RescalePlanes& row) {
+    constexpr int kWord = 4;
     visit_rescaling(row.rescaling, [&](const auto& rescaled) {
-        for (int c = 0; c < (row.channels + 3) / 4 * 4; ++c) {
-            const float* __restrict x = row.x + c * row.plane;
-            uint8_t* __restrict y = row.y + c;
-            const auto take = [&](auto&& number) {
-                for (int i = 0; i < row.pixels; ++i) {
-                    y[i * row.y_pixel] = static_cast<uint8_t>(number(i));
+        for (int word = 0; word < row.channels; word += kWord) {
+            visit_parts(row.pixels, [&](int first, int count) {
+                uint32_t words[kLoopChannels] = {};
+                for (int c = word; c < row.channels && c < word + kWord; ++c) {
+                    const float* x = row.x + c * row.plane + first;
+                    const float scale = row.scale ? row.scale[c] : 1, shift = row.scale ? row.shift[c] : 0;
+                    const int bits = 8 * (c - word);
+                    for (int i = 0; i < count; ++i) {
+                        words[i] |= uint32_t(rescaled(nearest(multiply_add(x[i], scale, shift)), c)) << bits;
+                    }
                 }
-            };
-            if (c >= row.channels) {
-                take([&](int) { return 0; });
-            } else if (row.scale) {
-                const float scale = row.scale[c], shift = row.shift[c];
-                take([&](int i) { return rescaled(nearest(multiply_add(x[i], scale, shift)), c); });
-            } else {
-                take([&](int i) { return rescaled(nearest(x[i]), c); });
-            }
+                for (int i = 0; i < count; ++i) {
+                    std::memcpy(row.y + (first + i) * row.y_pixel + word, words + i, kWord);
+                }
+            });
         }
     });
 }
@@ -109,8 +164,7 @@ void rescale_pixels(const RescaleRow& row, const T* x, Y* y, const Rescale& resc
     for (int i = 0; i < row.pixels; ++i) {
         const int16_t* from = row.x + i * row.step;
         int16_t* __restrict to = row.y + i * row.y_pixel;
-        for (int first = 0; first < row.channels; first += kLoopChannels) {
-            const int count = row.channels - first < kLoopChannels ? row.channels - first : kLoopChannels;
+        visit_parts(row.channels, [&](int first, int count) {
             for (int c = first; c < first + count; ++c) {
                 to[c] = from[row.window[0] + c];
             }
@@ -120,7 +174,7 @@ void rescale_pixels(const RescaleRow& row, const T* x, Y* y, const Rescale& resc
                     to[c] = to[c] > pixel[c] ? to[c] : pixel[c];
                 }
             }
-        }
+        });
     }
 }
 

@@ -363,36 +363,33 @@ template <int kCount>
 
 // Stores the results of one pixel.
 template <int kBlocks>
-[[gnu::always_inline]] inline void store(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel,
-                                         const __m512i* y) {
+[[gnu::always_inline]] inline void store(uint8_t* to, const Order& order, int outputs, const __m512i* y) {
     constexpr int kFirst = kBlocks < 4 ? kBlocks : 4, kFirstOutputs = kFirst * kInt8Lanes;
-    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output;
     const __m512i low = _mm512_packs_epi32(y[0], y[kBlocks > 1 ? 1 : 0]);
     const __m512i high = kBlocks > 2 ? _mm512_packs_epi32(y[kBlocks > 2 ? 2 : 0], y[kBlocks > 3 ? 3 : 0]) : low;
-    if (row.to_bytes) {
-        uint8_t* to = static_cast<uint8_t*>(row.y) + at;
-        const __m512i bytes = _mm512_permutexvar_epi8(_mm512_load_si512(order.bytes), _mm512_packus_epi16(low, high));
-        store_bytes<kFirstOutputs>(to, bytes, blocks.outputs);
-        if constexpr (kBlocks > 4) {
-            store_bytes<kInt8Lanes>(to + kFirstOutputs, _mm512_castsi128_si512(_mm512_cvtepi32_epi8(y[kBlocks - 1])),
-                                    blocks.outputs - kFirstOutputs);
-        }
+    const __m512i bytes = _mm512_permutexvar_epi8(_mm512_load_si512(order.bytes), _mm512_packus_epi16(low, high));
+    store_bytes<kFirstOutputs>(to, bytes, outputs);
+    if constexpr (kBlocks > 4) {
+        store_bytes<kInt8Lanes>(to + kFirstOutputs, _mm512_castsi128_si512(_mm512_cvtepi32_epi8(y[kBlocks - 1])),
+                                outputs - kFirstOutputs);
+    }
+}
+template <int kBlocks>
+[[gnu::always_inline]] inline void store(int16_t* to, const Order& order, int outputs, const __m512i* y) {
+    constexpr int kFirst = kBlocks < 4 ? kBlocks : 4, kFirstOutputs = kFirst * kInt8Lanes;
+    const __m512i low = _mm512_packs_epi32(y[0], y[kBlocks > 1 ? 1 : 0]);
+    const __m512i first_order = _mm512_load_si512(order.integers);
+    if constexpr (kBlocks <= 2) {
+        store_integers<kFirstOutputs>(to, _mm512_permutexvar_epi16(first_order, low), outputs);
     } else {
-        int16_t* to = static_cast<int16_t*>(row.y) + at;
-        const __m512i first_order = _mm512_load_si512(order.integers);
-        if constexpr (kBlocks <= 2) {
-            store_integers<kFirstOutputs>(to, _mm512_permutexvar_epi16(first_order, low), blocks.outputs);
-        } else {
-            const __m512i second_order = _mm512_load_si512(order.integers + 32);
-            store_integers<32>(to, _mm512_permutex2var_epi16(low, first_order, high), blocks.outputs);
-            store_integers<kFirstOutputs - 32>(to + 32, _mm512_permutex2var_epi16(low, second_order, high),
-                                               blocks.outputs - 32);
-        }
-        if constexpr (kBlocks > 4) {
-            store_integers<kInt8Lanes>(to + kFirstOutputs,
-                                       _mm512_castsi256_si512(_mm512_cvtepi32_epi16(y[kBlocks - 1])),
-                                       blocks.outputs - kFirstOutputs);
-        }
+        const __m512i high = _mm512_packs_epi32(y[2], y[kBlocks > 3 ? 3 : 2]);
+        const __m512i second_order = _mm512_load_si512(order.integers + 32);
+        store_integers<32>(to, _mm512_permutex2var_epi16(low, first_order, high), outputs);
+        store_integers<kFirstOutputs - 32>(to + 32, _mm512_permutex2var_epi16(low, second_order, high), outputs - 32);
+    }
+    if constexpr (kBlocks > 4) {
+        store_integers<kInt8Lanes>(to + kFirstOutputs, _mm512_castsi256_si512(_mm512_cvtepi32_epi16(y[kBlocks - 1])),
+                                   outputs - kFirstOutputs);
     }
 }
 
@@ -443,33 +440,53 @@ template <int kBlocks, int kPeriod, int kPixels>
         asm("" : "+v"(rescaled.low), "+v"(rescaled.high), "+v"(rescaled.factor), "+v"(rescaled.summand));
         unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = rescaled(sums[i][b]); });
     });
-    unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row, blocks, order, pixel + i, sums[i]); });
+    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output;
+    const auto store_pixels = [&](auto* y) BMX_INLINED {
+        unrolled<kPixels>(
+            [&](auto i) BMX_INLINED { store<kBlocks>(y + at + i * row.y_pixel, order, blocks.outputs, sums[i]); });
+    };
+    row.to_bytes ? store_pixels(static_cast<uint8_t*>(row.y)) : store_pixels(static_cast<int16_t*>(row.y));
 }
 
 // The same where a sum consists of few products, so that rescaling takes a considerable part of the time: while
 // products of some pixels are added, the sums of those before are rescaled. Processors do not overlap them by
 // themselves when both are long sequences of instructions.
-template <int kBlocks, int kPeriod>
+//
+// Everything is copied into the object, a local variable: stores to y could change what pointers lead to.
+template <int kBlocks, int kPeriod, class Y>
 class Pipeline {
   public:
     static constexpr int kPixels = 12 / kBlocks;
     static constexpr int kLeastSteps = kBlocks + kPixels, kMostSteps = 48;
 
-    Pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order)
-        : row_(row), blocks_(blocks), order_(order), steps_(row.tap_count * blocks.words) {
+    [[gnu::always_inline]] Pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order)
+        : x_(row.x),
+          step_(row.step),
+          y_(static_cast<Y*>(row.y) + blocks.first_output),
+          y_pixel_(row.y_pixel),
+          pixels_(row.pixels),
+          steps_(row.tap_count * blocks.words),
+          weights_(blocks.weights),
+          shift_(blocks.rescaling.shift),
+          order_(order) {
         int step = 0;
         for (int tap = 0; tap < row.tap_count; ++tap) {
             for (int word = 0; word < blocks.words; ++word) {
                 offsets_[step++] = row.taps[tap] + 4 * (blocks.first_word + word * kPeriod);
             }
         }
+        const Rescaling& r = blocks.rescaling;
+        const int32_t* constants[] = {r.low, r.high, r.factor, r.summand};
+        for (int kind = 0; kind < kKinds; ++kind) {
+            std::memcpy(constants_[kind], constants[kind], sizeof constants_[kind]);
+        }
     }
 
-    void run() const {
+    [[gnu::always_inline]] void run() const {
         Sums even, odd;
         clear(odd);
         int before = 0;  // its first results are written again
-        const int tiles = (row_.pixels + kPixels - 1) / kPixels;
+        const int tiles = (pixels_ + kPixels - 1) / kPixels;
         for (int tile = 0; tile < tiles; tile += 2) {
             int pixel = begin_of(tile);
             add_and_finish(even, pixel, odd, before);
@@ -487,11 +504,12 @@ class Pipeline {
 
   private:
     using Sums = __m512i[kPixels][kBlocks];
+    enum Kind { kLow, kHigh, kFactor, kSummand, kKinds };
 
     // Some pixels of the last tile are computed again.
     int begin_of(int tile) const {
         const int begin = tile * kPixels;
-        return begin + kPixels > row_.pixels ? row_.pixels - kPixels : begin;
+        return begin + kPixels > pixels_ ? pixels_ - kPixels : begin;
     }
 
     [[gnu::always_inline]] static void clear(Sums& sums) {
@@ -501,43 +519,45 @@ class Pipeline {
     }
 
     [[gnu::always_inline]] void add(Sums& sums, const uint8_t* x, int step) const {
-        const int8_t* weights = blocks_.weights + step * (4 * kInt8Lanes * kBlocks);
+        const int8_t* weights = weights_ + step * (4 * kInt8Lanes * kBlocks);
         const uint8_t* from = x + offsets_[step];
-        const ptrdiff_t stride = row_.step;
         __m512i w[kBlocks];
         unrolled<kBlocks>([&](auto b) BMX_INLINED {
             w[b] = _mm512_load_si512(weights + b * 4 * kInt8Lanes);
             asm("" : "+v"(w[b]));
         });
         unrolled<kPixels>([&](auto i) BMX_INLINED {
-            const __m512i activations = repeated<kPeriod>(from + i * stride);
+            const __m512i activations = repeated<kPeriod>(from + i * step_);
             unrolled<kBlocks>([&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
         });
     }
 
     template <int b>
     [[gnu::always_inline]] void rescale_block(Sums& sums) const {
-        const Rescaling r = blocks_.rescaling.from(b * kInt8Lanes);
-        const __m512i shift = _mm512_set1_epi32(r.shift);
-        const auto each = [&](const int32_t* constants, auto&& change) BMX_INLINED {
-            __m512i constant = _mm512_loadu_si512(constants);
+        const __m512i shift = _mm512_set1_epi32(shift_);
+        const auto each = [&](Kind kind, auto&& change) BMX_INLINED {
+            __m512i constant = _mm512_load_si512(constants_[kind] + b * kInt8Lanes);
             asm("" : "+v"(constant));
             unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = change(sums[i][b], constant); });
         };
-        each(r.low, [](__m512i n, __m512i low) BMX_INLINED { return _mm512_max_epi32(n, low); });
-        each(r.high, [](__m512i n, __m512i high) BMX_INLINED { return _mm512_min_epi32(n, high); });
-        each(r.factor, [](__m512i n, __m512i factor) BMX_INLINED { return _mm512_mullo_epi32(n, factor); });
-        each(r.summand, [&](__m512i n, __m512i summand)
-                            BMX_INLINED { return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift); });
+        each(kLow, [](__m512i n, __m512i low) BMX_INLINED { return _mm512_max_epi32(n, low); });
+        each(kHigh, [](__m512i n, __m512i high) BMX_INLINED { return _mm512_min_epi32(n, high); });
+        each(kFactor, [](__m512i n, __m512i factor) BMX_INLINED { return _mm512_mullo_epi32(n, factor); });
+        each(kSummand, [&](__m512i n, __m512i summand)
+                           BMX_INLINED { return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift); });
+    }
+
+    [[gnu::always_inline]] void store_pixel(int pixel, const __m512i* y) const {
+        store<kBlocks>(y_ + pixel * y_pixel_, order_, kBlocks * kInt8Lanes, y);
     }
 
     [[gnu::always_inline]] void finish(Sums& sums, int pixel) const {
         unrolled<kBlocks>([&](auto b) BMX_INLINED { rescale_block<b>(sums); });
-        unrolled<kPixels>([&](auto i) BMX_INLINED { store<kBlocks>(row_, blocks_, order_, pixel + i, sums[i]); });
+        unrolled<kPixels>([&](auto i) BMX_INLINED { store_pixel(pixel + i, sums[i]); });
     }
 
     [[gnu::always_inline]] void add_and_finish(Sums& sums, int pixel, Sums& done, int done_pixel) const {
-        const uint8_t* const x = row_.x + pixel * row_.step;
+        const uint8_t* const x = x_ + pixel * step_;
         clear(sums);
         unrolled<kBlocks>([&](auto b) BMX_INLINED {
             add(sums, x, b);
@@ -545,29 +565,41 @@ class Pipeline {
         });
         unrolled<kPixels>([&](auto i) BMX_INLINED {
             add(sums, x, kBlocks + i);
-            store<kBlocks>(row_, blocks_, order_, done_pixel + i, done[i]);
+            store_pixel(done_pixel + i, done[i]);
         });
         for (int step = kLeastSteps; step < steps_; ++step) {
             add(sums, x, step);
         }
     }
 
-    const Int8Row& row_;
-    const Int8Blocks& blocks_;
-    const Order& order_;
-    const int steps_;
+    const uint8_t* const x_;
+    const ptrdiff_t step_;
+    Y* const y_;
+    const ptrdiff_t y_pixel_;
+    const int pixels_, steps_;
+    const int8_t* const weights_;
+    const int shift_;
+    const Order order_;
+    alignas(64) int32_t constants_[kKinds][kBlocks * kInt8Lanes];
     ptrdiff_t offsets_[kMostSteps];
 };
+
+template <int kBlocks, int kPeriod, class Y>
+[[gnu::noinline]] void run_pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order) {
+    const Pipeline<kBlocks, kPeriod, Y> pipeline(row, blocks, order);
+    pipeline.run();
+}
 
 // Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
 template <int kBlocks, int kPeriod>
 void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks, const Order& order) {
     if constexpr (kBlocks >= 2 && kBlocks <= 4) {
-        using Pipe = Pipeline<kBlocks, kPeriod>;
+        using Pipe = Pipeline<kBlocks, kPeriod, uint8_t>;
         const int steps = row.tap_count * blocks.words;
-        if (blocks.rescaling.low && row.pixels >= Pipe::kPixels && steps >= Pipe::kLeastSteps &&
-            steps <= Pipe::kMostSteps) {
-            Pipe(row, blocks, order).run();
+        if (blocks.rescaling.low && blocks.outputs == kBlocks * kInt8Lanes && row.pixels >= Pipe::kPixels &&
+            steps >= Pipe::kLeastSteps && steps <= Pipe::kMostSteps) {
+            row.to_bytes ? run_pipeline<kBlocks, kPeriod, uint8_t>(row, blocks, order)
+                         : run_pipeline<kBlocks, kPeriod, int16_t>(row, blocks, order);
             return;
         }
     }
@@ -633,7 +665,7 @@ void convolve(const Int8Row& row) {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx512() {
-    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels};
+    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels, 4};
     return kernels;
 }
 

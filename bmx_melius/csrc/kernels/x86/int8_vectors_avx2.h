@@ -1,0 +1,306 @@
+// Kernels of 8-bit layers with vectors of 256 bits. Products are added by a class:
+//   Weights(vector)                      from eight words of weights
+//   Activations(vector)                  from eight words of a pixel
+//   add(sum, activations, weights)       adds the four products of each lane
+#pragma once
+#include <immintrin.h>
+
+#include "kernels/common/int8_loops.h"
+#include "kernels/common/unrolled.h"
+
+#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+constexpr int kHalfLanes = kInt8Lanes / 2;
+
+// Rescaling of eight numbers, with 32 bits.
+struct NarrowHalf {
+    __m256i low, high, factor, summand, shift;
+
+    static __m256i load(const int32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+    explicit NarrowHalf(const Rescaling& r)
+        : low(load(r.low)),
+          high(load(r.high)),
+          factor(load(r.factor)),
+          summand(load(r.summand)),
+          shift(_mm256_set1_epi32(r.shift)) {}
+    __m256i operator()(__m256i n) const {
+        const __m256i limited = _mm256_min_epi32(_mm256_max_epi32(n, low), high);
+        return _mm256_srav_epi32(_mm256_add_epi32(_mm256_mullo_epi32(limited, factor), summand), shift);
+    }
+};
+
+[[gnu::always_inline]] inline __m256i load_integers(const int16_t* x) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+}
+
+// Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the factor is
+// negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a window.
+inline void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
+    const Rescaling r = row.rescaling.from(channel);
+    const NarrowHalf low(r), high(r.from(kHalfLanes));
+    const __m256i factors = _mm256_permute4x64_epi64(_mm256_packs_epi32(low.factor, high.factor), 0xd8);
+    const __m256i flips = _mm256_srai_epi16(factors, 15);
+    for (int i = 0; i < row.pixels; ++i) {
+        const int16_t* from = x + i * row.step + channel;
+        __m256i n = _mm256_xor_si256(load_integers(from + row.window[0]), flips);
+        for (int tap = 1; tap < row.window_size; ++tap) {
+            n = _mm256_max_epi16(n, _mm256_xor_si256(load_integers(from + row.window[tap]), flips));
+        }
+        n = _mm256_xor_si256(n, flips);
+        const __m256i first = low(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(n)));
+        const __m256i second = high(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(n, 1)));
+        const __m256i y = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
+        const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<uint8_t*>(row.y) + i * row.y_pixel + channel), bytes);
+    }
+}
+
+[[maybe_unused]] void rescale_at_once(const RescaleRow& row) {
+    if (row.type == DataType::f32 || !row.rescaling.low || row.scale || !row.to_bytes) {
+        rescale_row(row);
+        return;
+    }
+    const int16_t* x = static_cast<const int16_t*>(row.x);
+    int c = 0;
+    for (; c + kInt8Lanes <= row.channels; c += kInt8Lanes) {
+        rescale_integers(row, x, c);
+    }
+    if (c < row.channels) {
+        RescaleRow rest = row;
+        rest.x = x + c;
+        rest.y = static_cast<uint8_t*>(row.y) + c;
+        rest.channels -= c;
+        rest.rescaling = row.rescaling.from(c);
+        rescale_row(rest);
+    }
+}
+
+[[maybe_unused]] void max_at_once(const MaxRow& row) {
+    constexpr int kVectors = 4;
+    const int whole = row.channels / (kVectors * kInt8Lanes) * (kVectors * kInt8Lanes);
+    for (int i = 0; i < row.pixels; ++i) {
+        for (int c = 0; c < whole; c += kVectors * kInt8Lanes) {
+            const int16_t* from = row.x + i * row.step + c;
+            int16_t* to = row.y + i * row.y_pixel + c;
+            __m256i best[kVectors];
+            unrolled<kVectors>([&](auto v)
+                                   BMX_INLINED { best[v] = load_integers(from + row.window[0] + v * kInt8Lanes); });
+            for (int tap = 1; tap < row.window_size; ++tap) {
+                unrolled<kVectors>([&](auto v) BMX_INLINED {
+                    best[v] = _mm256_max_epi16(best[v], load_integers(from + row.window[tap] + v * kInt8Lanes));
+                });
+            }
+            unrolled<kVectors>([&](auto v) BMX_INLINED {
+                _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + v * kInt8Lanes), best[v]);
+            });
+        }
+    }
+    if (whole < row.channels) {
+        MaxRow rest = row;
+        rest.x += whole;
+        rest.y += whole;
+        rest.channels -= whole;
+        max_row(rest);
+    }
+}
+
+// Rescales planes, eight pixels at once. Limiting before rounding gives the same integers; NaN becomes the largest.
+[[maybe_unused]] void rescale_planes_at_once(const RescalePlanes& row) {
+    constexpr int kWord = 4;
+    const Rescaling& r = row.rescaling;
+    const int whole = row.y_pixel == kWord && row.channels <= kWord && r.low ? row.pixels / kHalfLanes * kHalfLanes : 0;
+    const __m256i shift = _mm256_set1_epi32(r.shift);
+    for (int i = 0; i < whole; i += kHalfLanes) {
+        __m256i words = _mm256_setzero_si256();
+        for (int c = row.channels; c-- > 0;) {
+            __m256 x = _mm256_loadu_ps(row.x + c * row.plane + i);
+            if (row.scale) {
+                x = _mm256_fmadd_ps(x, _mm256_set1_ps(row.scale[c]), _mm256_set1_ps(row.shift[c]));
+            }
+            const __m256 upper = _mm256_min_ps(x, _mm256_set1_ps(static_cast<float>(r.high[c])));
+            const __m256i n = _mm256_cvtps_epi32(_mm256_max_ps(upper, _mm256_set1_ps(static_cast<float>(r.low[c]))));
+            const __m256i product = _mm256_mullo_epi32(n, _mm256_set1_epi32(r.factor[c]));
+            const __m256i byte = _mm256_srav_epi32(_mm256_add_epi32(product, _mm256_set1_epi32(r.summand[c])), shift);
+            words = _mm256_or_si256(_mm256_slli_epi32(words, 8), byte);
+        }
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.y + i * kWord), words);
+    }
+    if (whole < row.pixels) {
+        RescalePlanes rest = row;
+        rest.x += whole;
+        rest.y += whole * row.y_pixel;
+        rest.pixels -= whole;
+        rescale_planes(rest);
+    }
+}
+
+template <int kPeriod>
+[[gnu::always_inline]] inline __m256i repeated(const uint8_t* x) {
+    if constexpr (kPeriod == 1) {
+        int32_t word;
+        std::memcpy(&word, x, sizeof word);
+        return _mm256_set1_epi32(word);
+    } else if constexpr (kPeriod == 2) {
+        int64_t words;
+        std::memcpy(&words, x, sizeof words);
+        return _mm256_set1_epi64x(words);
+    } else if constexpr (kPeriod == 4) {
+        return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+    } else {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+    }
+}
+
+// Where packing puts the outputs of a block.
+struct BlockOrder {
+    alignas(16) uint8_t bytes[16];           // in bytes of 16 lanes
+    alignas(16) uint8_t integers[2][2][16];  // of outputs 0 to 7 and 8 to 15, in lanes 0 to 7 and 8 to 15; 128 for none
+
+    BlockOrder(const Int8Blocks& blocks, int block) {
+        for (int i = 0; i < kInt8Lanes; ++i) {
+            const int output = block * kInt8Lanes + i;
+            const int lane = blocks.lanes && output < blocks.outputs ? blocks.lanes[output] % kInt8Lanes : i;
+            bytes[i] = static_cast<uint8_t>(lane);
+            for (int half = 0; half < 2; ++half) {
+                for (int byte = 0; byte < 2; ++byte) {
+                    const bool here = lane / kHalfLanes == half;
+                    integers[i / 8][half][i % 8 * 2 + byte] =
+                        static_cast<uint8_t>(here ? lane % kHalfLanes * 2 + byte : 128);
+                }
+            }
+        }
+    }
+};
+
+// Whether the outputs of each block are its own lanes.
+inline bool stays_in_blocks(const Int8Blocks& blocks) {
+    for (int output = 0; blocks.lanes && output < blocks.outputs; ++output) {
+        if (blocks.lanes[output] / kInt8Lanes != output / kInt8Lanes) {
+            return false;
+        }
+    }
+    return true;
+}
+
+[[gnu::always_inline]] inline __m128i load_order(const uint8_t* order) {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(order));
+}
+
+// Stores the results of one block and pixel.
+[[gnu::always_inline]] inline void store_block(const Int8Row& row, const Int8Blocks& blocks, const BlockOrder& order,
+                                               int block, int pixel, __m256i low, __m256i high) {
+    const int left = blocks.outputs - block * kInt8Lanes;
+    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output + block * kInt8Lanes;
+    const __m256i integers = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    const __m128i first = _mm256_castsi256_si128(integers), second = _mm256_extracti128_si256(integers, 1);
+    if (row.to_bytes) {
+        uint8_t* y = static_cast<uint8_t*>(row.y) + at;
+        const __m128i bytes = _mm_shuffle_epi8(_mm_packus_epi16(first, second), load_order(order.bytes));
+        if (left >= kInt8Lanes) {
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(y), bytes);
+        } else {
+            std::memcpy(y, &bytes, left);
+        }
+        return;
+    }
+    __m128i parts[2];
+    for (int part = 0; part < 2; ++part) {
+        parts[part] = _mm_or_si128(_mm_shuffle_epi8(first, load_order(order.integers[part][0])),
+                                   _mm_shuffle_epi8(second, load_order(order.integers[part][1])));
+    }
+    int16_t* y = static_cast<int16_t*>(row.y) + at;
+    if (left >= kInt8Lanes) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(y), parts[0]);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(y + kHalfLanes), parts[1]);
+    } else {
+        std::memcpy(y, parts, sizeof(int16_t) * left);
+    }
+}
+
+// Adds the products of kPixels outputs and one block.
+template <class Products, int kPeriod, int kPixels>
+[[gnu::always_inline]] inline void add_block(const Int8Row& row, const Int8Blocks& blocks, int block, int pixel,
+                                             __m256i (&sums)[kPixels][2]) {
+    unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][0] = sums[i][1] = _mm256_setzero_si256(); });
+    const ptrdiff_t step = row.step, block_bytes = 4 * kInt8Lanes;
+    const uint8_t* const x = row.x + pixel * step + 4 * blocks.first_word;
+    const int8_t* weights = blocks.weights + block * block_bytes;
+    for (int tap = 0; tap < row.tap_count; ++tap) {
+        const uint8_t* from = x + row.taps[tap];
+        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod, weights += blocks.count * block_bytes) {
+            const __m256i* lanes = reinterpret_cast<const __m256i*>(weights);
+            const typename Products::Weights low(_mm256_load_si256(lanes)), high(_mm256_load_si256(lanes + 1));
+            unrolled<kPixels>([&](auto i) BMX_INLINED {
+                const typename Products::Activations activations(repeated<kPeriod>(from + i * step));
+                Products::add(sums[i][0], activations, low);
+                Products::add(sums[i][1], activations, high);
+            });
+        }
+    }
+}
+
+template <class Products, int kPeriod, int kPixels>
+void convolve_pixels(const Int8Row& row, const Int8Blocks& blocks, const BlockOrder* orders, int pixel) {
+    __m256i sums[kPixels][2];
+    if (orders) {
+        for (int block = 0; block < blocks.count; ++block) {
+            add_block<Products, kPeriod>(row, blocks, block, pixel, sums);
+            const NarrowHalf low(blocks.rescaling.from(block * kInt8Lanes));
+            const NarrowHalf high(blocks.rescaling.from(block * kInt8Lanes + kHalfLanes));
+            unrolled<kPixels>([&](auto i) BMX_INLINED {
+                store_block(row, blocks, orders[block], block, pixel + i, low(sums[i][0]), high(sums[i][1]));
+            });
+        }
+        return;
+    }
+    int32_t lanes[kPixels][kInt8Blocks * kInt8Lanes];
+    for (int block = 0; block < blocks.count; ++block) {
+        add_block<Products, kPeriod>(row, blocks, block, pixel, sums);
+        unrolled<kPixels>([&](auto i) BMX_INLINED {
+            __m256i* to = reinterpret_cast<__m256i*>(lanes[i] + block * kInt8Lanes);
+            _mm256_storeu_si256(to, sums[i][0]);
+            _mm256_storeu_si256(to + 1, sums[i][1]);
+        });
+    }
+    for (int i = 0; i < kPixels; ++i) {
+        store_sums(row, blocks, pixel + i, lanes[i]);
+    }
+}
+
+template <class Products, int kPeriod>
+void convolve_row(const Int8Row& row, const Int8Blocks& blocks, const BlockOrder* orders) {
+    int pixel = 0;
+    for (; pixel + Products::kPixels <= row.pixels; pixel += Products::kPixels) {
+        convolve_pixels<Products, kPeriod, Products::kPixels>(row, blocks, orders, pixel);
+    }
+    for (; pixel < row.pixels; ++pixel) {
+        convolve_pixels<Products, kPeriod, 1>(row, blocks, orders, pixel);
+    }
+}
+
+template <class Products>
+void convolve_with(const Int8Row& row) {
+    for (const Int8Blocks* blocks = row.blocks; blocks < row.blocks + row.blocks_count; ++blocks) {
+        const BlockOrder all[kInt8Blocks] = {{*blocks, 0}, {*blocks, 1}, {*blocks, 2}, {*blocks, 3}, {*blocks, 4}};
+        const BlockOrder* orders = blocks->rescaling.low && stays_in_blocks(*blocks) ? all : nullptr;
+        switch (blocks->period) {
+            case 1:
+                convolve_row<Products, 1>(row, *blocks, orders);
+                break;
+            case 2:
+                convolve_row<Products, 2>(row, *blocks, orders);
+                break;
+            case 4:
+                convolve_row<Products, 4>(row, *blocks, orders);
+                break;
+            default:
+                convolve_row<Products, kInt8Period>(row, *blocks, orders);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bmx

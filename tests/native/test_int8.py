@@ -1,0 +1,154 @@
+"""Layers of 8-bit integers in the engine against the NumPy interpreter: groups, chains, pooling and limits of scales."""
+
+import numpy as np
+import pytest
+from support.engines import Engine, needs_engine
+
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
+from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.program import Program
+
+pytest_plugins = ['support.engines']  # its fixtures
+pytestmark = needs_engine
+
+LARGEST = 2**31 - 1
+GROUPED = (  # input channels, filters, groups
+    (3, 32, 1),
+    (32, 32, 4),
+    (32, 64, 8),
+    (16, 32, 2),
+    (64, 64, 16),
+    (64, 32, 8),
+    (24, 24, 3),
+    (30, 20, 5),
+    (17, 17, 17),
+    (128, 128, 4),
+    (12, 200, 1),
+    (64, 100, 2),
+)
+
+
+class Maker:
+    """Operations of a program with random arrays."""
+
+    def __init__(self, seed, channels, height, width):
+        self.random = np.random.RandomState(seed)
+        self.inputs = [Value(REAL_KIND, channels, height, width, False)]
+        self.operations = []
+        self.channels = channels
+
+    def add(self, name, attributes=None, arrays=None):
+        self.operations.append(Operation(name, (len(self.operations),), attributes or {}, arrays or {}))
+
+    def pick(self, *choices):
+        return choices[self.random.randint(len(choices))]
+
+    def rescaling(self, channels, typical, to_bytes):
+        """Return attributes and arrays of a rescaling of numbers of about `typical` magnitude."""
+        low, high = (0, MAX_BYTE) if to_bytes else (self.pick(0, -MAX_INT16), MAX_INT16)
+        if self.random.rand() < 0.3:
+            low, high = sorted(self.random.randint(low, high + 1, 2).tolist())
+        shift = int(self.pick(8, 16, 16, 17, 18, 23, 23, 24, 30, 31, 32, 38))
+        factor = self.random.uniform(-1, 3, channels) * (MAX_BYTE if to_bytes else MAX_INT16) / typical
+        multiplier = np.rint(factor * 2.0**shift).clip(-LARGEST, LARGEST)
+        offset = np.rint(self.random.uniform(-0.5, 1, channels) * max(high, 1) * 2.0**OFFSET_SHIFT).clip(-LARGEST, LARGEST)
+        for array in (multiplier, offset):
+            array[self.random.rand(channels) < 0.05] = self.pick(0, LARGEST, -LARGEST, 1 << min(shift, 30))
+        attributes = {'shift': shift, 'result_min': int(low), 'result_max': int(high)}
+        return attributes, {'multiplier': multiplier.astype(np.int32), 'offset': offset.astype(np.int32)}
+
+    def rescale(self, typical, to_bytes=True):
+        self.add('rescale', *self.rescaling(self.channels, typical, to_bytes))
+
+    def window(self, kernel, stride, pad):
+        sizes = {f'{name}_{axis}': size for name, size in (('kernel', kernel), ('stride', stride)) for axis in 'hw'}
+        return {**sizes, **dict.fromkeys(PADDING, pad)}
+
+    def max_pool(self):
+        kernel, stride, pad = self.pick((3, 2, 1), (2, 2, 0), (3, 1, 1))
+        if self.is_large():
+            self.add('max_pool', {**self.window(kernel, stride, pad), 'ceil': self.pick(0, 1)})
+
+    def is_large(self):
+        """Return whether windows of 3 x 3 fit."""
+        value = self.program().values()[-1]
+        return min(value.height, value.width) >= 3
+
+    def conv(self, filters, groups, to_bytes):
+        kernel, pad = self.pick((1, 0), (3, 1), (3, 1), (3, 0)) if self.is_large() else (1, 0)
+        weight = self.random.randint(-128, 128, (filters, self.channels // groups, kernel, kernel)).astype(np.int8)
+        if self.random.rand() < 0.2:
+            weight[self.random.rand(filters) < 0.5] = self.pick(127, -128)  # sums as large as there are
+        attributes = {**self.window(kernel, self.pick(1, 1, 2), pad), 'dilation_h': 1, 'dilation_w': 1, 'groups': groups}
+        pads = self.random.randint(-9, 300, self.channels).astype(np.int32)
+        rescaling, arrays = self.rescaling(filters, 2000 * np.sqrt(weight[0].size), to_bytes)
+        self.add('int8_conv', {'out_channels': filters, **attributes, **rescaling}, {'weight': weight, 'pad': pads, **arrays})
+        self.channels = filters
+
+    def program(self):
+        return Program(self.inputs, self.operations, [len(self.operations)])
+
+
+def random_program(seed, grouped):
+    """Return a program with a chain of 8-bit layers, the first of which has the channels and groups of a row of `GROUPED`."""
+    random = np.random.RandomState(seed)
+    channels, filters, groups = grouped
+    maker = Maker(seed, channels, random.randint(6, 20), random.randint(6, 20))
+    if maker.pick(True, False):  # integers of 16 bits as source
+        maker.rescale(3000, to_bytes=False)
+        maker.rescale(MAX_INT16)
+        if maker.pick(True, False):
+            maker.max_pool()
+        if channels % 2 == 0 and maker.pick(True, False):
+            maker.add('shuffle', {'groups': 2})
+    elif maker.pick(True, False):  # real numbers
+        if maker.pick(True, False):
+            arrays = {'scale': random.randn(channels).astype(np.float32), 'shift': random.randn(channels).astype(np.float32)}
+            maker.add('affine', arrays=arrays)
+        maker.rescale(1000)
+    layers = random.randint(1, 4)
+    for layer in range(layers):
+        maker.conv(filters, groups, to_bytes=layer + 1 < layers or maker.pick(True, False, False))
+        following = [row for row in GROUPED if row[0] == maker.channels] or [(maker.channels, random.randint(1, 70), 1)]
+        _, filters, groups = following[random.randint(len(following))]
+    if maker.pick(True, False):
+        maker.max_pool()
+    return maker.program()
+
+
+@pytest.mark.parametrize('grouped', GROUPED, ids=str)
+def test_chains_of_layers_equal_the_interpreter_in_every_bit(grouped, library, long_run):
+    for seed in range(60 if long_run else 12):
+        program = random_program(seed, grouped)
+        value = program.inputs[0]
+        random = np.random.RandomState(seed)
+        x = (random.randn(2, value.channels, value.height, value.width) * random.choice([100, 1000, 30000])).astype(np.float32)
+        x[0, 0, 0, :3] = np.nan, np.inf, -np.inf
+        expected = reference.run(program, [x])[0]
+        engine = Engine.of(library, program)
+        for threads in (1, 3):
+            np.testing.assert_array_equal(engine.run([x], threads)[0], expected, f'seed {seed}, {threads} threads')
+
+
+@pytest.mark.parametrize('to_bytes', [True, False])
+def test_rescaling_of_all_integers_of_16_bits_equals_the_interpreter(to_bytes, library):
+    channels = 40
+    for seed in range(40):
+        maker = Maker(seed, channels, 1, 512)
+        # as they are, in 16 bits
+        whole = {'shift': OFFSET_SHIFT, 'result_min': -MAX_INT16, 'result_max': MAX_INT16}
+        maker.add('rescale', whole, {'multiplier': np.full(channels, 1 << OFFSET_SHIFT, np.int32), 'offset': np.zeros(channels, np.int32)})
+        maker.rescale(maker.pick(100, 3000, MAX_INT16), to_bytes)
+        if to_bytes:  # what integers of 16 bits become in front of a layer
+            weight = np.eye(channels, dtype=np.int8)[:, :, None, None]
+            window = {**maker.window(1, 1, 0), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
+            rescaling = {'shift': OFFSET_SHIFT, 'result_min': 0, 'result_max': MAX_BYTE}
+            ones = {'multiplier': np.full(channels, 1 << OFFSET_SHIFT, np.int32), 'offset': np.zeros(channels, np.int32)}
+            arrays = {'weight': weight, 'pad': np.zeros(channels, np.int32), **ones}
+            maker.add('int8_conv', {'out_channels': channels, **window, **rescaling}, arrays)
+        x = np.random.RandomState(seed).randint(-MAX_INT16, MAX_INT16 + 1, (1, channels, 1, 512)).astype(np.float32)
+        program = maker.program()
+        expected = reference.run(program, [x])[0]
+        assert np.ptp(expected) > 0
+        np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], expected, f'seed {seed}')
