@@ -28,7 +28,7 @@ def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, i
 
 @pytest.mark.parametrize('kernels', [name for name in CASES if name.startswith('float')])
 def test_float_kernels_of_all_instruction_sets_give_the_same_bits(kernels, build_native, long_run):
-    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', ['binary', 'float', 'dispatch'], 'optimized')
+    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', ['binary', 'float', 'int8', 'dispatch'], 'optimized')
     digests = {}
     for instruction_set in INSTRUCTION_SETS:
         command = [program, instruction_set, str(CASES[kernels][long_run])]

@@ -12,7 +12,7 @@ from bmx_melius.__main__ import main
 from bmx_melius.deployment.c_export.c_files import to_c
 from bmx_melius.deployment.c_export.layer_calls import UNSUPPORTED
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, Value, array_shapes
 from bmx_melius.deployment.program.program import Program
 
 pytestmark = needs_gcc
@@ -88,7 +88,9 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(arguments
 @pytest.mark.parametrize('name', UNSUPPORTED)
 def test_an_operation_without_a_form_in_c_is_named(name, tmp_path, capsys):
     attributes = {attribute: low for attribute, (low, _) in OPERATIONS[name].attributes.items()}
-    program = Program([Value(REAL_KIND, 4, 3, 3, False)], [Operation(name, (0,), attributes, {'eps': np.ones(1, 'f')})], [1])
+    operation = Operation(name, (0,), attributes)
+    operation.arrays = {array: np.ones(shape, dtype) for array, (dtype, shape) in array_shapes(operation, 4).items()}
+    program = Program([Value(REAL_KIND, 4, 3, 3, False)], [operation], [1])
     write_packed(tmp_path / 'packed', program)
     assert run(tmp_path / 'packed', tmp_path / 'c') == 2
     assert f'operations without a form in C: {name} (operation 0)' in capsys.readouterr().err
