@@ -44,13 +44,14 @@ struct RandomRescaling {
                 const int low = pick(-largest, largest), high = pick(low, largest);
                 // Factor and summand so that the numbers low to high become bottom to top.
                 int64_t factor = high > low ? (top - bottom) * one / (int64_t(high) - low) : 0;
-                factor = std::min<int64_t>(factor, INT32_MAX / std::max(largest, 1) / 2) * pick({1, 1, -1});
+                factor = std::min<int64_t>(factor, INT32_MAX) * pick({1, 1, -1});
                 const int64_t least = std::min(low * factor, high * factor);
                 numbers[0][c] = low;
                 numbers[1][c] = high;
                 numbers[2][c] = static_cast<int32_t>(factor);
-                numbers[3][c] = static_cast<int32_t>(bottom * one + pick(0, static_cast<int>(one) - 1) - least);
-                if (std::max(low * factor, high * factor) + numbers[3][c] >= (top + 1) * one) {
+                const int64_t summand = bottom * one + pick(0, static_cast<int>(one) - 1) - least;
+                numbers[3][c] = static_cast<int32_t>(summand);  // modulo 2^32, as products are
+                if (std::max(low * factor, high * factor) + summand >= (top + 1) * one) {
                     numbers[0][c] = numbers[1][c] = numbers[2][c] = 0;
                     numbers[3][c] = static_cast<int32_t>(pick(bottom, top) * one);
                 }
@@ -72,10 +73,12 @@ struct RandomRescaling {
         const Rescaling& r = rescaling;
         if (r.low) {
             n = std::min<int64_t>(std::max<int64_t>(n, r.low[c]), r.high[c]);
-            return static_cast<int>((n * r.factor[c] + r.summand[c]) >> r.shift);
+            const int64_t exact = n * r.factor[c] + r.summand[c];
+            return static_cast<int32_t>(static_cast<uint32_t>(exact)) >> r.shift;
         }
         const __int128 one = static_cast<__int128>(1) << r.shift;
-        const __int128 exact = static_cast<__int128>(n) * r.multiplier[c] + r.offset[c] * (one >> 16) + one / 2;
+        const __int128 exact =
+            static_cast<__int128>(n) * r.multiplier[c] + r.offset[c] * (one >> kOffsetShift) + one / 2;
         const __int128 y = exact >> r.shift;
         return static_cast<int>(y < r.min ? r.min : y > r.max ? r.max : static_cast<int>(y));
     }
