@@ -213,11 +213,11 @@ def load_checked(text: str, path: Union[str, os.PathLike]) -> mx.sym.Symbol:
     """Load a JSON text, of a symbol that `SymbolJson.parse` has accepted. Raises `UserError` if MXNet cannot, or would corrupt memory."""
     try:
         symbol = mx.sym.load_json(text)
+        described, internals = (json.loads(one.tojson()) for one in (symbol, symbol.get_internals()))
     except (mx.MXNetError, UnicodeDecodeError) as error:  # MXNet's message quotes bytes of the text, which may end within a character
         decoded = not isinstance(error, UnicodeDecodeError)
         reason = last_line(error) if decoded else error.object.decode(errors='replace').splitlines()[0]
         raise UserError(f'{os.fspath(path)} holds a symbol that MXNet cannot load: {reason}') from error
-    described, internals = (json.loads(one.tojson()) for one in (symbol, symbol.get_internals()))
     existing = {(index, slot) for index, slot, *_ in internals['heads']}  # MXNet uses other outputs of nodes without a check
     used = [(internals['nodes'], node['inputs']) for node in internals['nodes']]
     for nodes, entries in [*used, (described['nodes'], described['heads'])]:

@@ -204,3 +204,11 @@ def test_truth_values_have_two_spellings_each():
     assert [truth(text) for text in ('True', '1', 'true', 'False', '0', 'false')] == [True] * 3 + [False] * 3
     with pytest.raises(ValueError, match="'None' is not a truth value"):
         truth('None')
+
+
+def test_a_symbol_of_a_later_version_that_mxnet_reads_without_its_variables_is_refused(tmp_path):
+    nodes = [{'op': 'null', 'name': 'x', 'inputs': []}, {'op': 'relu', 'name': 'y', 'inputs': [[0, 0, 0]]}]
+    graph = {'nodes': nodes, 'arg_nodes': [0], 'heads': [[1, 0, 0]], 'attrs': {'mxnet_version': ['int', 2**31 - 1]}}
+    (tmp_path / 'net-symbol.json').write_text(json.dumps(graph))
+    with pytest.raises(UserError, match='net-symbol.json holds a symbol that MXNet cannot load: '):
+        load_symbol(tmp_path / 'net-symbol.json')
