@@ -1,4 +1,4 @@
-"""Arithmetic on integers: division rounded up, and seeds derived from the position in a training run."""
+"""Arithmetic on integers: division rounded up, a choice of numbers, and seeds derived from the position in a training run."""
 
 import numpy as np
 
@@ -6,6 +6,11 @@ import numpy as np
 def ceil_div(a: int, b: int) -> int:
     """Return a / b, rounded up, for integers of any size or arrays of integers; `b` must be positive."""
     return -(-a // b)
+
+
+def evenly_spaced(count, limit):
+    """Return at most `limit` of the numbers 0 to count - 1, at equal distances, an int array."""
+    return np.linspace(0, count - 1, min(count, limit)).round().astype(int)
 
 
 def seed_for(seed, *place):

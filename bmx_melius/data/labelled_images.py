@@ -6,6 +6,7 @@ from typing import Optional, Sequence
 import numpy as np
 from mxnet import gluon
 
+from ..arithmetic import evenly_spaced
 from ..errors import UserError
 from .image_source import validation_batches
 from .imagenet import identifier
@@ -84,7 +85,7 @@ class LabelledImages:
 
     def spread(self, max_images):
         """Return at most so many of the images, at equal distances."""
-        chosen = np.linspace(0, len(self) - 1, min(len(self), max_images)).round().astype(int).tolist()
+        chosen = evenly_spaced(len(self), max_images).tolist()
         return dataclasses.replace(self, dataset=_Chosen(self.dataset, chosen), names=[self.names[number] for number in chosen])
 
     def batches(self, spec, batch_size, threads):

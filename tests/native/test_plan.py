@@ -10,7 +10,7 @@ from support.packed import operation, window
 from support.random_programs import Maker, describe
 
 from bmx_melius.deployment.c_export.facts import Facts
-from bmx_melius.deployment.program.operations import REAL_KIND, Value, array_shapes
+from bmx_melius.deployment.program.operations import REAL_KIND, Value, array_shapes, range_of_sums
 from bmx_melius.deployment.program.program import Program
 
 
@@ -99,8 +99,8 @@ def decisions(program):
     for number, one in enumerate(program.operations):
         text = 's' * (number in stem) + 'b' * facts.is_fused_bias(number) + 'v' * facts.is_view(number)
         if one.name == 'binary_conv':
-            range_of_sums = facts.range_of_sums(number)
-            text += 'halves' if range_of_sums is None else '{}..{}'.format(*range_of_sums)
+            sums = range_of_sums(one, facts.values[one.inputs[0]].channels)
+            text += 'halves' if sums is None else '{}..{}'.format(*sums)
         found += [f'{number}:{text}'] * bool(text)
     return found
 

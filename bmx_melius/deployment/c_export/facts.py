@@ -1,13 +1,13 @@
 """Properties of a program that decide how it is written in C: who reads a value last, and in which order the engine adds."""
 
-from ..program.operation_table import EPILOGUE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS, PADDING
+from ..program.operation_table import EPILOGUE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS
 
 
 class Facts:
     """Readers of the values of a program, and what the planner of the engine decides too.
 
-    tests/native/test_plan.py compares `is_view`, `range_of_sums`, `is_fused_bias` and `planar_convolutions` with the planner on random
-    programs.
+    tests/native/test_plan.py compares `is_view`, `is_fused_bias`, `planar_convolutions` and `operations.range_of_sums` with the planner on
+    random programs.
 
     Parameters
     ----------
@@ -59,15 +59,6 @@ class Facts:
                 found |= self.readers(self.first + number) if forwards else {number}
             self._readers[value] = found
         return self._readers[value]
-
-    def range_of_sums(self, number):
-        """Return the smallest and the largest possible sum of a binary convolution; None if its sums may be halves."""
-        operation = self.program.operations[number]
-        attributes = operation.attributes
-        n = attributes['kernel_h'] * attributes['kernel_w'] * (self.values[operation.inputs[0]].channels // attributes['groups'])
-        if attributes['offset'] and attributes['pad_value'] == 0 and any(attributes[side] for side in PADDING):
-            return None
-        return (0 if attributes['offset'] else -n), n
 
     def is_fused_bias(self, number):
         """Return whether the bias of a convolution is part of the shift that follows, as in the engine."""

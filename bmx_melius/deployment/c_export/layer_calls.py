@@ -9,6 +9,7 @@ import numpy as np
 from ...arithmetic import ceil_div
 from ...errors import UserError
 from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
+from ..program.operations import range_of_sums
 from ..program.words import pack_bits
 from .element_calls import Elementwise
 from .kernel_sources import names
@@ -80,7 +81,7 @@ class Lowering(Elementwise):
         )
         taps = self.to.buffer('uint32_t', attributes['kernel_h'] * attributes['kernel_w'] * bits.words // groups)
         scratch = Piece(taps, 0, 1, 1)
-        range = self.facts.range_of_sums(number)
+        range = range_of_sums(operation, x.channels)
         result = self._summand(number, range)
         adds = int(result is not None)
         if result is None:

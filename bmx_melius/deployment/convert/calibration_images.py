@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from ...arithmetic import ceil_div, evenly_spaced
 from ...errors import UserError
 
 MAX_IMAGES = 256
@@ -58,8 +59,8 @@ def _of_array(array, spec, what):
         )
     if not len(array):
         raise UserError(f'{what}: there are no images')
-    chosen = np.linspace(0, len(array) - 1, min(len(array), MAX_IMAGES)).round().astype(int)
+    chosen = evenly_spaced(len(array), MAX_IMAGES)
     if array.dtype == np.uint8 and spec is None:
         raise UserError(f'{what} are pixels, but the normalization of the network is not known: give input_spec, or normalized float32')
-    batches = [array[part] for part in np.array_split(chosen, -(-len(chosen) // _BATCH))]
+    batches = [array[part] for part in np.array_split(chosen, ceil_div(len(chosen), _BATCH))]
     return [spec.normalized(batch) if batch.dtype == np.uint8 else np.ascontiguousarray(batch) for batch in batches]

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
-from ..program.operations import BITS_KIND, Operation
+from ..program.operations import BITS_KIND, PADDING, Operation, range_of_sums
 from ..program.program import Program
 
 _HEADROOM = 4  # 16-bit results may exceed the largest magnitude in calibration by this factor
@@ -167,19 +167,19 @@ class _Quantizer:
         numbers = [self._real_number(x) for x in inputs]
         result = self._values[self._result_of[id(operation)]]
         number = self._emit(operation.name, numbers, operation.attributes, operation.arrays)
-        attributes = operation.attributes
-        if operation.name in ('binary_conv', 'expand'):
-            halves = attributes.get('offset') and attributes['pad_value'] == 0 and any(attributes[side] for side in _PADDING)
-            if not halves:
-                bound = float(operation.arrays['weight'][0].size * attributes['planes']) if operation.name == 'binary_conv' else 1.0
-                return self._integers(number, result.channels, (-bound, bound))
+        if operation.name == 'expand':
+            return self._integers(number, result.channels, 1.0)
+        if operation.name == 'binary_conv':
+            sums = range_of_sums(operation, self._values[operation.inputs[0]].channels)
+            if sums is not None:
+                return self._integers(number, result.channels, float(max(map(abs, sums))))
         elif result.kind != BITS_KIND and operation.name not in ('concat', 'slice', 'shuffle', 'flatten', 'unflatten', 'threshold'):
             self._real[operation.name] = self._real.get(operation.name, 0) + 1
         return number
 
     @staticmethod
-    def _integers(number, channels, bounds):
-        return _Grid(number, np.ones(channels), np.zeros(channels), bounds)
+    def _integers(number, channels, largest):
+        return _Grid(number, np.ones(channels), np.zeros(channels), (-largest, largest))
 
     def _real_number(self, x):
         """Return the number of a value with the real numbers of a grid."""
@@ -393,14 +393,11 @@ class _Quantizer:
         if max(map(abs, x.bounds)) > MAX_INT16:  # as means are
             x = self._in_16_bits(x)
         attributes = operation.attributes
-        if attributes.get('count_pad') and any(attributes[side] for side in _PADDING) and x.shift.any():
+        if attributes.get('count_pad') and any(attributes[side] for side in PADDING) and x.shift.any():
             x = self._in_16_bits(x)  # so that padding is 0
         number = self._emit(name, [x.number], {**attributes, 'fraction_bits': _FRACTION_BITS})
         bounds = tuple(bound * 2**_FRACTION_BITS for bound in x.bounds)
         return dataclasses.replace(x, number=number, scale=x.scale / 2**_FRACTION_BITS, bounds=bounds)
-
-
-_PADDING = ('pad_top', 'pad_left', 'pad_bottom', 'pad_right')
 
 
 def _limited(x, low, high):

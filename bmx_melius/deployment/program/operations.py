@@ -85,6 +85,15 @@ def _size(text, attributes, channels):
     return number
 
 
+def range_of_sums(operation, channels):
+    """Return the smallest and the largest possible sum of a binary convolution of so many channels; None if its sums may be halves."""
+    attributes = operation.attributes
+    n = attributes['kernel_h'] * attributes['kernel_w'] * (channels // attributes['groups'])
+    if attributes['offset'] and attributes['pad_value'] == 0 and any(attributes[side] for side in PADDING):
+        return None
+    return (0 if attributes['offset'] else -n), n
+
+
 # --- shape rules: (operation, inputs) -> channels, height, width, and whether the result is flat ----------------------------------------
 
 
