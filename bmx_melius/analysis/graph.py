@@ -17,7 +17,7 @@ import mxnet as mx
 
 from ..errors import UserError, last_line, name_some
 from ..files.io import read_text
-from ..files.symbol_json import SymbolJson, require_different_names
+from ..files.symbol_json import VARIABLE, SymbolJson, require_different_names
 from ..nn.marks import ROLE, read_marks
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
@@ -25,6 +25,8 @@ InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only
 
 # Operators that read only the shapes of some inputs -> the number of inputs before these.
 _VALUES_READ = {'ones_like': 0, 'zeros_like': 0, 'reshape_like': 1}
+
+_ARRAY = 'NDArray-or-Symbol'  # in the types of arguments that MXNet states for its operators: the argument is an input
 
 _MAX_ELEMENTS = (1 << 31) - 1  # per array, the limit of MXNet
 
@@ -212,6 +214,7 @@ def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
 def load_checked(text: str, path: Union[str, os.PathLike]) -> mx.sym.Symbol:
     """Load a JSON text, of a symbol that `SymbolJson.parse` has accepted. Raises `UserError` if MXNet cannot, or would corrupt memory."""
     try:
+        _require_inputs(text, path)
         symbol = mx.sym.load_json(text)
         described, internals = (json.loads(one.tojson()) for one in (symbol, symbol.get_internals()))
     except (mx.MXNetError, UnicodeDecodeError) as error:  # MXNet's message quotes bytes of the text, which may end within a character
@@ -225,6 +228,14 @@ def load_checked(text: str, path: Union[str, os.PathLike]) -> mx.sym.Symbol:
             if (index, slot) not in existing:
                 raise UserError(f'{os.fspath(path)} is damaged: it uses output {slot} of node {nodes[index]["name"]}, which does not exist')
     return symbol
+
+
+def _require_inputs(text, path):
+    """Raise `UserError` if a node without inputs is of an operator that reads some: MXNet infers shapes from the input that is missing."""
+    alone = ((node['op'], node['name']) for node in json.loads(text)['nodes'] if not node['inputs'] and node['op'] != VARIABLE)
+    for operator, name in alone:
+        if any(_ARRAY in kind for kind in mx.operator.get_operator_arguments(operator).types):
+            raise UserError(f'{os.fspath(path)} is damaged: node {name} ({operator}) has no input')
 
 
 def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:

@@ -155,6 +155,21 @@ def test_outputs_that_a_node_does_not_have_are_refused(where, slot, tmp_path):
         load_symbol(tmp_path / 'net-symbol.json')
 
 
+@pytest.mark.parametrize('operator', ['_lesser_equal_scalar', 'Embedding', 'Concat', 'BatchNorm'])
+def test_nodes_without_the_inputs_of_their_operator_are_refused(operator, tmp_path):
+    damaged = SymbolJson.of(symbol())
+    damaged.replace(next(index for index, node in enumerate(damaged.nodes) if node['name'] == 'halves'), operator)
+    damaged.heads = [damaged.heads[1]]
+    (tmp_path / 'net-symbol.json').write_text(damaged.text())
+    with pytest.raises(UserError, match=rf'net-symbol.json is damaged: node halves \({operator}\) has no input'):
+        load_symbol(tmp_path / 'net-symbol.json')
+
+
+def test_nodes_of_operators_without_inputs_are_loaded(tmp_path):
+    (tmp_path / 'net-symbol.json').write_text(mx.sym.broadcast_add(mx.sym.zeros((2, 3)), mx.sym.arange(3)).tojson())
+    assert load_symbol(tmp_path / 'net-symbol.json').infer_shape()[1] == [(2, 3)]
+
+
 @pytest.mark.parametrize('text', ['é' * 300, 'x' + 'é' * 300])
 def test_a_symbol_that_mxnet_cannot_load_is_an_error_of_one_line_even_if_its_message_ends_within_a_character(text, tmp_path):
     content = json.loads((mx.sym.var('data') * 2).tojson())
