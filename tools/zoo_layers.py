@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bmx_melius.analysis.counting import count_layers  # noqa: E402
-from bmx_melius.analysis.graph import Graph  # noqa: E402
+from bmx_melius.analysis.tracing import read_graph  # noqa: E402
 from bmx_melius.deployment.runtime.self_test import COLUMNS, LAYERS_FILE, ZooLayer  # noqa: E402
 from bmx_melius.files.io import replacing  # noqa: E402
 from bmx_melius.files.symbol_json import integers  # noqa: E402
@@ -49,7 +49,7 @@ def layers_of(graph):
 
 def zoo_layers():
     """Return the different layers of all networks of the registry as the content of the file, a dict."""
-    found = {layer for name in get_model_list() for layer in layers_of(Graph.read(get_model(name), IMAGE))}
+    found = {layer for name in get_model_list() for layer in layers_of(read_graph(get_model(name), IMAGE))}
     return {
         'columns': list(COLUMNS),
         **{kind: sorted(list(layer.numbers) for layer in found if layer.binary == (kind == 'binary')) for kind in ('binary', 'float')},

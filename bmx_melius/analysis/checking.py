@@ -16,7 +16,8 @@ from ..errors import UserError, last_line
 from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE
 from ..nn.quantizers import QUANTIZERS, quantize
 from ..reporting import table
-from .graph import Graph, Node, first_node, symbol_of
+from .graph import Node, first_node
+from .tracing import read_graph, symbol_of
 
 NEARLY_ALL = 0.99  # fraction of the inputs or channels of a quantizer from which they are reported as a problem
 _FEWEST_VALUES = 8  # per channel; fewer values may have equal signs by chance
@@ -144,7 +145,7 @@ def check(net: mx.gluon.Block, *inputs: mx.nd.NDArray) -> Check:
     names = ['data'] if len(inputs) == 1 else [f'data{number}' for number in range(len(inputs))]
     parameters = _parameters(net, inputs)
     symbol = symbol_of(net, names)
-    graph = Graph.read(symbol, {name: x.shape for name, x in zip(names, inputs)})
+    graph = read_graph(symbol, {name: x.shape for name, x in zip(names, inputs)})
     activations = {}  # first node of an activation -> its last node
     for node in graph.nodes:
         known = node.marks.get(ROLE) == ACTIVATION and node.marks.get('method') in QUANTIZERS  # others have parameters

@@ -8,7 +8,8 @@ from ..arithmetic import ceil_div
 from ..errors import name_some
 from ..reporting import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers, reads_unknown_values
-from .graph import Graph, InputShape, Network
+from .graph import Graph, InputShape
+from .tracing import Network, read_graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,4 +232,4 @@ def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Sum
     parameters  1,152 binary
     size        144 bytes = 0.00 MB of 1,048,576 bytes
     """
-    return Summary.of(Graph.read(network, input_shape))
+    return Summary.of(read_graph(network, input_shape))

@@ -9,7 +9,7 @@ import collections
 import mxnet as mx
 import numpy as np
 
-from ..analysis.graph import load_symbol
+from ..analysis.tracing import load_symbol
 from ..files.parameters import read_arrays
 from ..files.symbol_json import VARIABLE, SymbolJson, truth
 from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks

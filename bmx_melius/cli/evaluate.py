@@ -169,7 +169,7 @@ def _dataset(arguments):
 
 def _networks(arguments, exported, description, images, spec):
     """Return the classifier to evaluate and, with --compare, the one to compare it with."""
-    from ..analysis.graph import Graph
+    from ..analysis.tracing import read_graph
     from .mxnet_networks import block_classifier, exported_classifier
 
     described = (spec, *image_options.class_names(arguments, description))
@@ -177,7 +177,7 @@ def _networks(arguments, exported, description, images, spec):
         networks = [exported_classifier(exported, 0, *described)]
     else:
         network = _of_zoo(arguments, description, images)
-        networks = [block_classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)), *described)]
+        networks = [block_classifier(arguments.network, network, read_graph(network, (1, *spec.shape)), *described)]
     if arguments.compare:
         other = Exported(arguments.compare)
         others = other.description()

@@ -4,7 +4,7 @@ import warnings
 
 import mxnet as mx
 
-from ..analysis.graph import Graph, load_checked
+from ..analysis.tracing import load_checked, read_graph
 from ..errors import UserError, last_line
 from ..files.parameters import difference, read_arrays
 from ..files.symbol_json import SymbolJson
@@ -51,7 +51,7 @@ def exported_classifier(exported, epoch, spec, class_names=None, source=''):
             f'{"it lacks " + ", ".join(sorted(needed)[:4]) if needed else "none is left"}'
         )
     image = needed.pop()
-    graph = Graph.read(symbol, {image: (1, *spec.shape)})
+    graph = read_graph(symbol, {image: (1, *spec.shape)})
     wrong = difference(stored, {node.name: node.shape for node in graph.parameters + graph.statistics})
     if wrong:
         raise UserError(f'{file} does not fit {exported.symbol_file} and an input of shape {spec.shape}: {wrong}')

@@ -56,15 +56,15 @@ def add_parser(commands):
 def run(arguments, output):
     """Print a table or a JSON object, and write the drawing. Raises `UserError` or `OSError` for invalid arguments."""
     from ..analysis.drawing import SUFFIXES, draw, save
-    from ..analysis.graph import Graph
     from ..analysis.summary import Summary
+    from ..analysis.tracing import read_graph
     from ..deployment.program_graph import with_operations
 
     if arguments.plot:
         require_suffix(arguments.plot, SUFFIXES)
         require_writable(arguments.plot)
     network, input_shape = _network_and_shape(arguments)
-    graph = with_operations(Graph.read(network, input_shape))
+    graph = with_operations(read_graph(network, input_shape))
     counted = Summary.of(graph)
     title = f'{arguments.network}, input {" x ".join(map(str, input_shape))}'
     if arguments.plot:

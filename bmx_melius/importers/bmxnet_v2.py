@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
-from ..analysis.graph import Graph
+from ..analysis.tracing import read_graph
 from ..errors import UserError
 from ..files.parameters import read_parameters
 
@@ -177,7 +177,7 @@ def _flow_order(key):
 def _shapes(net):
     """Return the shapes of the parameters by name, in order, by shape inference: deferred ones are still unknown."""
     size = getattr(net, 'input_size', None) or _SIZE
-    graph = Graph.read(net, (1, 3, size, size))
+    graph = read_graph(net, (1, 3, size, size))
     inferred = {node.name: node.shape for node in graph.parameters + graph.statistics}
     return {name: inferred[name] for name in net.collect_params()}
 

@@ -13,7 +13,7 @@ import os
 
 import mxnet as mx
 
-from ..analysis.graph import Graph, load_checked
+from ..analysis.tracing import load_checked, read_graph
 from ..errors import UserError, last_line
 from ..files.parameters import read_parameters
 from ..files.symbol_json import VARIABLE, SymbolJson
@@ -60,7 +60,7 @@ def read_converted(symbol_file, params_file, input_shape):
     for name, key in keys.items():
         if name not in variables:
             raise UserError(f'{params_file} holds {key}, which is not a variable of {symbol_file}')
-    graph = Graph.read(symbol, {inputs[0]: tuple(input_shape)})
+    graph = read_graph(symbol, {inputs[0]: tuple(input_shape)})
     arrays, binary_layers = {}, {}
     for node in graph.parameters + graph.statistics:
         key = keys[node.name]

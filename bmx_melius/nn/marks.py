@@ -27,9 +27,10 @@ float scales. ``method`` and ``bits`` are its quantizer. ``sign`` is 1 if the qu
 ``stored_bits`` is the number of bits per value of the variable if several quantized weights are computed from it.
 """
 
-from typing import Dict, Mapping
+from typing import TYPE_CHECKING, Dict, Mapping
 
-import mxnet as mx
+if TYPE_CHECKING:
+    import mxnet as mx
 
 ROLE = 'role'
 ACTIVATION_INPUT = 'activation_input'
@@ -52,8 +53,10 @@ def key(name: str) -> str:
     return f'__bmx_{name}__'
 
 
-def mark(role: str, **facts: object) -> mx.AttrScope:
+def mark(role: str, **facts: object) -> 'mx.AttrScope':
     """Return a scope that marks the nodes created in it with `role` and `facts` (names and values; values are converted by str)."""
+    import mxnet as mx  # not above: marks of ONNX models are read without MXNet
+
     return mx.AttrScope(**{key(ROLE): role}, **{key(name): str(value) for name, value in facts.items()})
 
 

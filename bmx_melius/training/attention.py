@@ -4,7 +4,7 @@ import warnings
 
 import mxnet as mx
 
-from ..analysis.graph import Graph, symbol_of
+from ..analysis.tracing import read_graph, symbol_of
 from ..errors import UserError
 from ..nn.marks import ACTIVATION_INPUT, ROLE
 
@@ -92,7 +92,7 @@ def find_maps(symbol, input_shape):
     dict of (int, int) to str
         Height and width -> name of the output in ``symbol.get_internals()``; heights decrease. Maps of one pixel are left out.
     """
-    nodes = [node for node in Graph.read(symbol, (1, *input_shape)).nodes if node.depends_on_data]
+    nodes = [node for node in read_graph(symbol, (1, *input_shape)).nodes if node.depends_on_data]
     last_use = {node.index: node.index for node in nodes}
     for node in nodes:
         for source in node.inputs:

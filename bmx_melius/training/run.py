@@ -8,8 +8,8 @@ import time
 
 import mxnet as mx
 
-from ..analysis.graph import Graph
 from ..analysis.summary import Summary
+from ..analysis.tracing import read_graph
 from ..data.imagenet import with_words
 from ..errors import UserError
 from ..files.exported import description_fields
@@ -54,7 +54,7 @@ class Run:
     def __init__(self, options, training, model, notes):
         self._options, self._training = options, training
         source, net, self._is_writer = training.data, training.net, training.workers.rank == 0
-        self._graph = Graph.read(net, (1, *source.spec.shape))
+        self._graph = read_graph(net, (1, *source.spec.shape))
         _require_classifier(self._graph, options.model, source.classes)
         self._counts = Summary.of(self._graph).counts
         self._description = description_fields(model, source.spec, self._counts, with_words(source.class_names))

@@ -6,7 +6,7 @@ import warnings
 import mxnet as mx
 from mxnet import gluon
 
-from ..analysis.graph import load_symbol
+from ..analysis.tracing import load_symbol
 from ..errors import UserError, last_line
 from ..files.exported import Exported
 from ..files.parameters import read_parameters

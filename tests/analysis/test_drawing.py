@@ -9,11 +9,11 @@ from mxnet.gluon import nn
 import model_zoo
 from bmx_melius import BinaryConv2D, ChannelShuffle, QActivation, QConv2D, UserError
 from bmx_melius.analysis.drawing import draw, save
-from bmx_melius.analysis.graph import Graph
+from bmx_melius.analysis.tracing import read_graph
 
 
 def boxes_and_arrows(net, input_shape):
-    source = draw(Graph.read(net, input_shape)).source
+    source = draw(read_graph(net, input_shape)).source
     boxes = dict(re.findall(r'^\t(\w+) \[label="(.*?)"', source, re.MULTILINE | re.DOTALL))
     arrows = [
         (boxes[a], boxes[b], label.replace('\\l', '').split())
@@ -55,13 +55,13 @@ def test_a_meliusnet_has_one_box_for_each_layer_pooling_and_join():
 @pytest.mark.skipif(not shutil.which('dot'), reason='needs the program dot of graphviz')
 @pytest.mark.parametrize('suffix, start', [('.pdf', b'%PDF'), ('.png', b'\x89PNG'), ('.svg', b'<?xml')])
 def test_pictures_are_written_in_the_format_of_their_name(tmp_path, suffix, start):
-    save(draw(Graph.read(nn.Dense(3), (1, 4))), str(tmp_path / f'net{suffix}'))
+    save(draw(read_graph(nn.Dense(3), (1, 4))), str(tmp_path / f'net{suffix}'))
     assert (tmp_path / f'net{suffix}').read_bytes().startswith(start)
 
 
 def test_without_graphviz_the_source_is_written_and_a_picture_is_an_error_with_installation_instructions(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
-    drawing = draw(Graph.read(nn.Dense(3), (1, 4)))
+    drawing = draw(read_graph(nn.Dense(3), (1, 4)))
     save(drawing, str(tmp_path / 'net.gv'))
     assert (tmp_path / 'net.gv').read_text().startswith('digraph')
     with pytest.raises(UserError, match='apt-get install graphviz.*gv'):

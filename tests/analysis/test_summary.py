@@ -14,8 +14,8 @@ from support.small_networks import initialized, sequence
 
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
-from bmx_melius.analysis.graph import Graph
 from bmx_melius.analysis.summary import Summary, summary
+from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.deployment.program_graph import with_operations
 from model_zoo import meliusnet
 
@@ -300,7 +300,7 @@ def test_a_summary_is_short_in_an_interpreter_and_a_table_in_print():
 
 
 def summary_of_packed(prefix, shape):
-    return Summary.of(with_operations(Graph.read(f'{prefix}-symbol.json', shape)))
+    return Summary.of(with_operations(read_graph(f'{prefix}-symbol.json', shape)))
 
 
 def operations(counted):

@@ -174,10 +174,10 @@ def _read_symbol(folder):
 
 def _read_loaded_symbol(folder):
     """Load a symbol into MXNet and infer its shapes."""
-    from bmx_melius.analysis.graph import Graph, load_symbol
+    from bmx_melius.analysis.tracing import load_symbol, read_graph
 
     symbol = load_symbol(os.path.join(folder, 'net-symbol.json'))
-    Graph.read(symbol, seeds.IMAGE_SHAPE)
+    read_graph(symbol, seeds.IMAGE_SHAPE)
 
 
 def _read_image(folder):

@@ -13,7 +13,7 @@ from support.small_networks import sequence
 
 import bmx_melius as bmx
 from bmx_melius.analysis import counting, drawing
-from bmx_melius.analysis.graph import Graph
+from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.deployment.runtime.packed_files import read_packed
 from bmx_melius.nn.channels import BATCH, CHANNELS, POSITIONS, mean, repeated, repeated_per_channel
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
@@ -187,7 +187,7 @@ def test_a_scale_before_a_sign_is_folded_with_the_normalization_after_it(operati
 
 def test_drawings_name_scales_and_show_no_boxes_for_repetitions():
     net = sequence(nn.BatchNorm(), XNORConv2D(8, 3, padding=1, in_channels=8, input_scale=True), Scale(8), Shift(8), PReLU(8))
-    source = drawing.draw(Graph.read(net, (1, 8, 6, 6))).source
+    source = drawing.draw(read_graph(net, (1, 8, 6, 6))).source
     assert all(word in source for word in ('scale', 'shift', 'prelu'))
     assert 'batch_dot' not in source and 'reshape_like' not in source
 

@@ -26,7 +26,7 @@ from support.training_runs import OPTIONS, TINY, history_of, read_csv, train, tr
 import bmx_melius
 import train_imagenet
 from bmx_melius.analysis import drawing
-from bmx_melius.analysis.graph import Graph
+from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Pace, Progress
 from bmx_melius.training.recording import environment, plots, scalars
@@ -191,7 +191,7 @@ def make_experiment(folder, epochs=3, **arguments):
 
 
 def make_graph():
-    return Graph.read(get_model('meliusnet_flex', block_numbers=[1], transitions=[], initial_layers='thumbnail'), (1, 3, 16, 16))
+    return read_graph(get_model('meliusnet_flex', block_numbers=[1], transitions=[], initial_layers='thumbnail'), (1, 3, 16, 16))
 
 
 def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatch):

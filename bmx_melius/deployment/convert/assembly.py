@@ -12,7 +12,7 @@ def assemble(network, partition, programs, words):
 
     Parameters
     ----------
-    network : bmx_melius.deployment.convert.traced_network.Network
+    network : bmx_melius.deployment.convert.network.Network
     partition : bmx_melius.deployment.convert.partition.Partition
     programs : dict of Region to Lowered
     words : dict of Region to numpy.ndarray

@@ -1,18 +1,22 @@
-"""Threshold folding of the batch normalizations and learned shifts that precede sign activations."""
+"""Threshold folding of the batch normalizations and learned shifts that precede sign activations in a network of MXNet."""
+
+import numpy as np
 
 from ...errors import UserError
 from ...nn import marks
-from . import thresholds
-from .traced_network import Entry, is_marked_shift
+from . import mxnet_rounding
+from .network import Comparisons, Entry, is_marked_shift
+from .thresholds import NotMonotoneError
 
 
-class FoldedBatchNorms:
+class FoldedBatchNorms(Comparisons):
     """Fold batch normalizations and learned shifts into thresholds, with the rounding that MXNet applies to them in this network.
 
-    Attributes
+    Parameters
     ----------
-    unclear : list of str
-        Names of the batch normalizations whose rounding could not be determined.
+    network : TracedNetwork
+    sample : dict of str to numpy.ndarray
+        An array for each input; from its values the rounding is determined.
     """
 
     def __init__(self, network, sample):
@@ -28,24 +32,23 @@ class FoldedBatchNorms:
         values = dict(zip(entries, network.compute(entries, sample))) if entries else {}
         for node in nodes:
             x, y = values[network.sources(node)[0]], values[Entry(node, 0)]
-            layout = thresholds.layout_in_use(network.batch_norm(node), x, y)
+            layout = mxnet_rounding.layout_in_use(network.batch_norm(node), x, y)
             if layout is None:
                 self.unclear.append(node.name)
-            self._layouts[node] = layout or thresholds.PLAIN
+            self._layouts[node] = layout or mxnet_rounding.PLAIN
 
-    def __call__(self, nodes, channels, activation=None, level=0):
-        """Return threshold and flip of a comparison.
+    def __call__(self, node):
+        network = self._network
+        x, folded = network.before_comparison(network.activation_input(node))
+        channels, levels = network.shape(x)[1], network.levels(Entry(node, 0))
+        if levels:
+            return x, [self._comparison(folded, channels, node, level) for level in levels[1:]]
+        if not folded:
+            return x, [(np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool))]
+        return x, [self._comparison(folded, channels)]
 
-        Parameters
-        ----------
-        nodes : tuple of Node
-            What precedes the comparison, from `Network.before_comparison`.
-        channels : int
-        activation : Node or None
-            The last node of the activation that is applied to the number before the comparison; None: none.
-        level : float
-            With what the number is compared: x >= level.
-        """
+    def _comparison(self, nodes, channels, activation=None, level=0):
+        """Return threshold and flip of the comparison of the values of `nodes`, to which an activation may be applied, with `level`."""
         key = nodes, channels, activation, level
         if key not in self._folded:
             batch_norm = self._network.batch_norm(nodes[0]) if nodes and _normalizes(nodes[0]) else None
@@ -55,10 +58,10 @@ class FoldedBatchNorms:
                 functions.append(lambda x: function(x) - level)
             try:
                 if batch_norm is None:
-                    self._folded[key] = thresholds.fold_shifts(functions, channels)
+                    self._folded[key] = mxnet_rounding.fold_shifts(functions, channels)
                 else:
-                    self._folded[key] = thresholds.fold(batch_norm, len(nodes[0].shape), self._layouts[nodes[0]], functions)
-            except thresholds.NotMonotoneError as error:
+                    self._folded[key] = mxnet_rounding.fold(batch_norm, len(nodes[0].shape), self._layouts[nodes[0]], functions)
+            except NotMonotoneError as error:
                 raise UserError(f'the batch normalization {nodes[0].name} overflows, its statistics are damaged: {error}') from error
         return self._folded[key]
 

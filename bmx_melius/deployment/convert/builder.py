@@ -6,7 +6,7 @@ import numpy as np
 
 from ..program.operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
 from ..program.program import Program
-from .traced_network import Entry
+from .network import Entry
 
 _FLOAT32 = np.finfo(np.float32)
 _EQUAL = 1e-6  # relative to the highest level: differences of levels that differ by less are equal up to rounding
@@ -108,13 +108,13 @@ def _by_step(levels):
 class Builder:
     """Collect the operations of a program; the conversion rules add them.
 
-    `thresholds` is a callable (nodes) -> (threshold, flip) that folds the nodes before a comparison, see `batch_norms`.
+    `comparisons` is a `network.Comparisons`.
 
     Values have provisional numbers until `finish`, because the number of inputs is not known before.
     """
 
-    def __init__(self, network, thresholds):
-        self.network, self.thresholds = network, thresholds
+    def __init__(self, network, comparisons):
+        self.network, self.comparisons = network, comparisons
         self.takes_3d = False  # whether the values that are requested may be 3-D maps
         self.inputs = []  # Entry
         self.binary_layers = []  # Node

@@ -6,7 +6,8 @@ from typing import Optional, Sequence, Union
 import mxnet as mx
 import numpy as np
 
-from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
+from ...analysis.graph import InputShape, shapes_by_name
+from ...analysis.tracing import load_symbol, symbol_of
 from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
@@ -18,6 +19,7 @@ from .calibration import RANGES, require_known
 from .calibration_images import calibration_batches
 from .packing import Calibration, pack
 from .report import Report
+from .traced_network import TracedNetwork
 
 Path = Union[str, os.PathLike]
 
@@ -103,7 +105,7 @@ def convert(
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
-    packed = pack(symbol, arrays, shapes, verify, half, _calibration(calibration, ranges, fields, half))
+    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, _calibration(calibration, ranges, fields, half))
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
         require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')
@@ -174,7 +176,7 @@ def deploy(net: mx.gluon.HybridBlock, input_shape: InputShape) -> mx.gluon.Symbo
         arrays = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     except (RuntimeError, ValueError, mx.MXNetError) as error:  # not initialized, or an input that does not fit
         raise UserError(f'{type(net).__name__} does not run on an input of shape {input_shape}: {last_line(error)}') from error
-    packed = pack(symbol_of(net, list(shapes)), arrays, shapes, verification=False, half=False)
+    packed = pack(TracedNetwork(symbol_of(net, list(shapes)), arrays, shapes), verification=False, half=False)
     if packed.report.float_signs:
         LOG.warning('%s', packed.report.not_binary())
     block = mx.gluon.SymbolBlock(mx.sym.load_json(packed.symbol), [mx.sym.var(name) for name in packed.input_names])

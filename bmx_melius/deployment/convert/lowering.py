@@ -11,11 +11,11 @@ from ...errors import UserError
 from ...nn import marks
 from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError, is_3d
+from .network import Entry
 from .rules import MARKED_RULES, RULES, TAKES_3D, missing_rule
-from .traced_network import Entry
 
 
-def requirements(network, node, thresholds):
+def requirements(network, node, comparisons):
     """Return the values that a node depends on in a program.
 
     Raises
@@ -23,12 +23,12 @@ def requirements(network, node, thresholds):
     UnsupportedError
         If the node cannot be converted.
     """
-    builder = Builder(network, thresholds)
+    builder = Builder(network, comparisons)
     _add(builder, node)
     return builder.inputs
 
 
-def lower(network, nodes, outputs, thresholds):
+def lower(network, nodes, outputs, comparisons):
     """Lower nodes to a program that computes the values `outputs`.
 
     Parameters
@@ -37,14 +37,13 @@ def lower(network, nodes, outputs, thresholds):
     nodes : list of Node
         Convertible nodes in topological order.
     outputs : list of Entry
-    thresholds : callable (nodes) -> (threshold, flip)
-        Function that folds the nodes before a comparison, see `batch_norms`.
+    comparisons : network.Comparisons
 
     Returns
     -------
     Lowered
     """
-    builder = Builder(network, thresholds)
+    builder = Builder(network, comparisons)
     for node in nodes:
         _add(builder, node)
     builder.takes_3d = True

@@ -1,13 +1,13 @@
-"""In-memory conversion of a symbol and its parameters to packed operators.
+"""In-memory conversion of a network to packed operators.
 
 The steps are:
 
 ============  ====================================================================================================================
-network       read the symbol and check the parameters and the input shapes against it (`traced_network`)
-thresholds    fold the normalization and the shifts before each sign, with MXNet's rounding, into a comparison (`batch_norms`, `thresholds`)
+network       read the graph and check the parameters and the input shapes against it (`network`, of MXNet: `traced_network`)
+comparisons   find what each sign compares, with the rounding of the network's framework (`thresholds`, for MXNet `batch_norms`)
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
 programs      lower these nodes to programs (`lowering.lower`, `folding`)
-verification  compare the programs with MXNet (`verification`)
+verification  compare the programs with the framework (`verification`)
 quantization  make real-valued layers integer ones, if calibration images are given (`calibration`, `quantization`)
 assembly      write a symbol of packed operators and unconverted nodes (`assembly`)
 ============  ====================================================================================================================
@@ -25,13 +25,11 @@ from ..program.packed_operator import is_packed
 from ..program.program import Program
 from . import folding
 from .assembly import assemble
-from .batch_norms import FoldedBatchNorms
 from .calibration import quantized
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
 from .report import Left, Report
 from .rules import inputs_meant_as_signs
-from .traced_network import Network
 from .verification import verify
 
 
@@ -74,17 +72,14 @@ class Packed:
     report: Report
 
 
-def pack(symbol, arrays, shapes, verification, half, calibration=None):
-    """Convert a symbol and its parameters.
+def pack(network, verification, half, calibration=None):
+    """Convert a network.
 
     Parameters
     ----------
-    symbol : mxnet.sym.Symbol
-    arrays : dict of str to numpy.ndarray
-    shapes : dict of str to tuple of int
-        Shape of each input.
+    network : bmx_melius.deployment.convert.network.Network
     verification : bool
-        Compare the programs with MXNet.
+        Compare the programs with the framework of the network.
     half : bool
         Store the weights of float layers in float16.
     calibration : Calibration or None
@@ -97,21 +92,20 @@ def pack(symbol, arrays, shapes, verification, half, calibration=None):
     Raises
     ------
     UserError
-        If a parameter or node is invalid or cannot be converted; the message names it.
+        If a node cannot be converted; the message names it.
     """
     try:
-        return _pack(symbol, arrays, shapes, verification, half, calibration)
+        return _pack(network, verification, half, calibration)
     except MemoryError as error:
-        sizes = ', '.join(map(str, shapes.values()))
+        sizes = ', '.join(map(str, network.shapes.values()))
         raise UserError(f'there is not enough memory to convert with an input of shape {sizes}: give a smaller batch or size') from error
 
 
-def _pack(symbol, arrays, shapes, verification, half, calibration):
-    network = Network(symbol, arrays, shapes)
+def _pack(network, verification, half, calibration):
     sample = _sample(network)
-    folded = FoldedBatchNorms(network, sample)
-    partition = divide(network, folded)
-    lowered_regions = {region: lower(network, region.nodes, region.outputs, folded) for region in partition.regions}
+    comparisons = network.comparisons(sample)
+    partition = divide(network, comparisons)
+    lowered_regions = {region: lower(network, region.nodes, region.outputs, comparisons) for region in partition.regions}
     if not any(lowered.program.operations for lowered in lowered_regions.values()):
         raise UserError(f'there is nothing to convert: {_why_nothing(network, partition)}')
     programs, words = {}, {}
@@ -132,12 +126,12 @@ def _pack(symbol, arrays, shapes, verification, half, calibration):
         ),
         float_signs=_float_signs(network, lowered_regions.values()),
         left=[Left(node.name, node.operator, reason) for node, reason in sorted(partition.reasons.items(), key=lambda pair: pair[0].index)],
-        unclear_thresholds=folded.unclear,
+        unclear_thresholds=comparisons.unclear,
         half=half,
         verification=checked,
         quantization=quantization,
     )
-    return Packed(symbol_json, packed_arrays, [name for name in symbol.list_inputs() if name in shapes], report)
+    return Packed(symbol_json, packed_arrays, network.input_names, report)
 
 
 def _quantize(programs, words, partition, calibration):

@@ -6,7 +6,7 @@ from ...analysis.counting import marked_bits
 from ...nn import marks
 from .builder import UnsupportedError
 from .lowering import requirements
-from .traced_network import MAX_BITS, Entry
+from .network import MAX_BITS, Entry
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
@@ -41,7 +41,7 @@ class Partition:
         return list(dict.fromkeys(self.region_of.values()))
 
 
-def divide(network, thresholds):
+def divide(network, comparisons):
     """Divide a network into regions with binary layers and unconverted nodes.
 
     A network without binary layers becomes one region if all of it can be converted, otherwise none, because packing only some float
@@ -50,14 +50,13 @@ def divide(network, thresholds):
     Parameters
     ----------
     network : Network
-    thresholds : callable (nodes) -> (threshold, flip)
-        Function that folds the nodes before a comparison, see `batch_norms`.
+    comparisons : network.Comparisons
 
     Returns
     -------
     Partition
     """
-    needs, reasons = _needs(network, thresholds)
+    needs, reasons = _needs(network, comparisons)
     levels = _levels(network, needs, reasons)
     regions, region_of = {}, {}
     all_of_it = not reasons and not any(map(_is_low_bit_layer, levels))
@@ -79,7 +78,7 @@ def _is_low_bit_layer(node):
     return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MAX_BITS
 
 
-def _needs(network, thresholds):
+def _needs(network, comparisons):
     """Find what each node reads after conversion, and which nodes cannot be converted.
 
     Returns
@@ -103,7 +102,7 @@ def _needs(network, thresholds):
         try:
             if node in foreign:
                 raise UnsupportedError(foreign[node])
-            needs[node] = requirements(network, node, thresholds)
+            needs[node] = requirements(network, node, comparisons)
         except UnsupportedError as error:
             reasons[node] = str(error)
             needs[node] = network.sources(node)

@@ -3,8 +3,8 @@
 import mxnet as mx
 
 from ...analysis.finiteness import find_not_finite
-from ...analysis.graph import Graph
 from ...analysis.summary import Summary
+from ...analysis.tracing import read_graph
 from ...data.imagenet import imagenet_classes
 from ...errors import UserError
 from ...files.exported import Exported, description_fields
@@ -17,7 +17,7 @@ def export_imported(net, target, model, spec):
 
     For `model` and `spec` see `description_fields`. A network of 1000 classes is taken for one of ImageNet, and its classes are named.
     """
-    counts = Summary.of(Graph.read(net, (1, *spec.shape))).counts
+    counts = Summary.of(read_graph(net, (1, *spec.shape))).counts
     class_names = imagenet_classes() if model['classes'] == len(imagenet_classes()) else None
     net.hybridize()
     net(mx.nd.zeros((1, spec.channels, _TRACE_SIZE, _TRACE_SIZE)))

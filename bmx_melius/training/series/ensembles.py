@@ -17,8 +17,8 @@ import mxnet as mx
 import numpy as np
 
 from ...analysis.evaluation import Accuracy, ranks
-from ...analysis.graph import Graph
 from ...analysis.summary import Summary
+from ...analysis.tracing import read_graph
 from ...arguments import flag_of, require
 from ...arithmetic import seed_for
 from ...data.imagenet import with_words
@@ -125,7 +125,7 @@ class EnsembleTraining(RunSeries):
             accuracy.add(net(images.as_in_context(self._device)), labels)
         members = [self.metrics(number)['top1'] for number in range(self._members.count)]
         metrics = {'top1': accuracy.top1, 'top5': accuracy.top5, 'members_top1': members}
-        counts = Summary.of(Graph.read(net, (1, *source.spec.shape))).counts
+        counts = Summary.of(read_graph(net, (1, *source.spec.shape))).counts
         description = description_fields(model, source.spec, counts, with_words(source.class_names))
         target = export_network(self._folder, net, source.spec.shape, description, metrics)
         if alphas is not None:

@@ -15,11 +15,11 @@ from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.analysis.graph import load_symbol
+from bmx_melius.analysis.tracing import load_symbol
 from bmx_melius.deployment.convert.batch_norms import FoldedBatchNorms
 from bmx_melius.deployment.convert.lowering import lower
 from bmx_melius.deployment.convert.partition import divide
-from bmx_melius.deployment.convert.traced_network import Network
+from bmx_melius.deployment.convert.traced_network import TracedNetwork
 from bmx_melius.deployment.convert.verification import verify
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.runtime import engine
@@ -215,7 +215,8 @@ def traced_and_lowered(export):
     """A network of a binary convolution and a dense layer, its one program, and inputs."""
     shape = (1, 3, 8, 8)
     symbol, params = export(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), shape))
-    network, inputs = Network(load_symbol(symbol), read_arrays(params), {'data': shape}), {'data': np.random.randn(*shape).astype('f')}
+    network = TracedNetwork(load_symbol(symbol), read_arrays(params), {'data': shape})
+    inputs = {'data': np.random.randn(*shape).astype('f')}
     folded = FoldedBatchNorms(network, inputs)
     (lowered,) = (lower(network, region.nodes, region.outputs, folded) for region in divide(network, folded).regions)
     assert verify(network, [lowered], inputs).binary_layers == 1

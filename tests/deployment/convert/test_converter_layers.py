@@ -10,7 +10,7 @@ from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.deployment.convert import thresholds
+from bmx_melius.deployment.convert import mxnet_rounding
 
 pytest_plugins = ['support.conversions']  # its fixtures
 
@@ -88,10 +88,10 @@ def test_layers_that_cannot_be_packed_say_why(layer, shape, words):
         bmx.deploy(layer, shape)
 
 
-@pytest.mark.parametrize('layout', [thresholds.PLAIN, thresholds.BLOCKED])
+@pytest.mark.parametrize('layout', [mxnet_rounding.PLAIN, mxnet_rounding.BLOCKED])
 def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
     shape = (1, 64, 16, 16)
-    identity = [nn.Conv2D(64, 1, use_bias=False)] if layout == thresholds.BLOCKED else []
+    identity = [nn.Conv2D(64, 1, use_bias=False)] if layout == mxnet_rounding.BLOCKED else []
     net = initialized(sequence(*identity, nn.BatchNorm(), bmx.BinaryConv2D(32, 3, padding=1)), shape)
     if identity:
         net[0].weight.set_data(nd.array(np.eye(64)[:, :, None, None]))

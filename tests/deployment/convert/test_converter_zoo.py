@@ -19,7 +19,7 @@ from support.small_networks import initialized
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.analysis.graph import load_symbol
+from bmx_melius.analysis.tracing import load_symbol
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import NAME

@@ -5,7 +5,7 @@ import numpy as np
 from ....files.symbol_json import integers, truth
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d, map_shape
-from ..traced_network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
+from ..network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
 from .maps_3d import global_pooling, joined
 from .table import marked_rule, rule
 

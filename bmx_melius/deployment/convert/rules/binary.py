@@ -6,7 +6,7 @@ from ....analysis.counting import marked_bits
 from ....errors import UserError
 from ....nn import marks
 from ..builder import UnsupportedError, for_each_depth
-from ..traced_network import Entry, is_sign
+from ..network import Entry, is_sign
 from .maps_3d import convolution
 from .table import marked_rule
 
@@ -21,23 +21,17 @@ def _quantized_activation(builder, node):
             f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by '
             'round, hwgq and lq_net, if the levels rise from 0'
         )
-    x = network.activation_input(node)
-    if x is None:
+    if network.activation_input(node) is None:
         raise UnsupportedError('the start of the activation is not marked')
-    x, folded = network.before_comparison(x)
+    x, comparisons = builder.comparisons(node)
     number = builder.real(x)
-    channels = network.shape(x)[1]
-
-    def for_all(comparison):
-        return [for_each_depth(array, builder.value(number).channels) for array in comparison]
-
+    channels = builder.value(number).channels
+    comparisons = [tuple(for_each_depth(array, channels) for array in comparison) for comparison in comparisons]
     if levels:
-        comparisons = [for_all(builder.thresholds(folded, channels, node, level)) for level in levels[1:]]
         builder.set_planes(Entry(node, 0), number, levels, comparisons)
-        return
-    zeros = np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool)
-    threshold, flip = for_all(builder.thresholds(folded, channels) if folded else zeros)
-    builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))
+    else:
+        ((threshold, flip),) = comparisons
+        builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))
 
 
 def binary_layer(builder, node, role, **attributes):

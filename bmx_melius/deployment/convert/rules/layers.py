@@ -3,7 +3,7 @@
 from ....files.symbol_json import truth
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d
-from ..traced_network import is_channelwise_batch_norm
+from ..network import is_channelwise_batch_norm
 from .attributes import POINT, geometry_of, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .low_bit import low_bit_layer

@@ -26,7 +26,7 @@ from ....analysis.counting import marked_bits
 from ....nn import marks
 from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError, is_3d
-from ..traced_network import MAX_BITS, is_sign
+from ..network import MAX_BITS, is_sign
 from .attributes import of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
 

@@ -1,0 +1,285 @@
+"""A network to convert: its graph with the arrays of its variables, the encodings of its values, and the interface to its framework."""
+
+import collections
+import dataclasses
+import functools
+
+import numpy as np
+
+from ...analysis.counting import marked_bits
+from ...analysis.graph import first_node
+from ...errors import UserError
+from ...files.symbol_json import truth
+from ...nn import marks
+
+Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
+
+SUMS = ('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')  # of two values
+DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
+PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
+QUOTIENTS = ('elemwise_div', '_div', '_Div', 'broadcast_div')
+
+MAX_BITS = 2  # of activations and weights of layers that are packed as bit planes
+
+_IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
+_MOVES = (
+    *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
+    'Pooling',  # max pooling only
+)  # operators whose result elements are elements of their inputs
+
+
+@dataclasses.dataclass
+class BatchNorm:
+    """A batch normalization of axis 1 at inference, with its parameters as NumPy arrays (channels,)."""
+
+    gamma: np.ndarray
+    beta: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    eps: float
+    fix_gamma: bool
+
+    @property
+    def channels(self):
+        """The number of channels."""
+        return len(self.gamma)
+
+    def affine(self):
+        """Return float64 arrays scale and shift (channels,), such that the result is x * scale + shift up to rounding."""
+        gamma = np.ones(self.channels) if self.fix_gamma else self.gamma.astype(np.float64)
+        scale = gamma / np.sqrt(self.variance.astype(np.float64) + self.eps)
+        return scale, self.beta - self.mean * scale
+
+
+class Comparisons:
+    """Comparisons of numbers with thresholds that stand for the activations of a network.
+
+    Attributes
+    ----------
+    unclear : list of str
+        Names of the nodes whose rounding could not be determined.
+    """
+
+    unclear: list
+
+    def __call__(self, node):
+        """Return what a marked activation, whose last node is `node`, compares.
+
+        Returns
+        -------
+        x : Entry
+            The value that is compared.
+        thresholds : list of (numpy.ndarray of float32, numpy.ndarray of bool), each (channels,)
+            For each level of the result except the lowest one, threshold and flip: the result has this level or a higher one where
+            (x >= threshold) != flip. One for a sign.
+        """
+        raise NotImplementedError
+
+
+class Network:
+    """A graph with the arrays of its variables, and queries about its values. Subclasses compute values with the framework of the network.
+
+    Parameters
+    ----------
+    graph : Graph
+        Its operators and attributes are those of MXNet, whatever the framework.
+    arrays : dict of str to numpy.ndarray
+        The parameters and running statistics by name.
+    shapes : dict of str to tuple of int
+        Shape of each input.
+
+    Attributes
+    ----------
+    framework : str
+        Name of the library whose results are the definition of what the network computes.
+    outputs : list of Entry
+    """
+
+    framework: str
+
+    def __init__(self, graph, arrays, shapes):
+        self.graph, self.arrays, self.shapes = graph, arrays, shapes
+        self.outputs = [Entry(*output) for output in zip(graph.outputs, graph.output_slots)]
+        self._constants = {}
+
+    # --- the framework --------------------------------------------------------------------------------------------------------------
+
+    def compute(self, entries, inputs):
+        """Run the network and return internal values.
+
+        Parameters
+        ----------
+        entries : list of Entry
+        inputs : dict of str to numpy.ndarray
+
+        Returns
+        -------
+        list of numpy.ndarray
+        """
+        raise NotImplementedError
+
+    def is_float32(self, entry):
+        """Return whether a value is computed in float32."""
+        raise NotImplementedError
+
+    def levels(self, entry):
+        """Return the levels to which a marked activation of up to `MAX_BITS` bits rounds a value: 0 and positive numbers, ascending.
+
+        None for other values, and for activations whose levels do not rise with the input or depend on other elements.
+        """
+        raise NotImplementedError
+
+    def comparisons(self, sample):
+        """Return a `Comparisons` for the activations of this network.
+
+        Parameters
+        ----------
+        sample : dict of str to numpy.ndarray
+            An array for each input.
+        """
+        raise NotImplementedError
+
+    # --- values ---------------------------------------------------------------------------------------------------------------------
+
+    def sources(self, node):
+        """Return the inputs of a node."""
+        return [Entry(*source) for source in zip(node.inputs, node.input_slots)]
+
+    def shape(self, entry):
+        """Return the shape of a value, batch included."""
+        return entry.node.shapes[entry.slot]
+
+    @property
+    def input_names(self):
+        """Names of the inputs, in the order of the graph."""
+        return [node.name for node in self.graph.nodes if node.operator is None and node.name in self.shapes]
+
+    def is_input(self, entry):
+        """Return whether a value is an input of the network."""
+        return entry.node.operator is None and entry.node.name in self.shapes
+
+    def constant(self, entry):
+        """Return the array of a value that does not depend on the inputs."""
+        if entry.node.operator is None:
+            return self.arrays[entry.node.name]
+        if entry not in self._constants:
+            self._constants[entry] = self.compute([entry], {})[0]
+        return self._constants[entry]
+
+    def require_positive_variances(self):
+        """Raise `UserError` unless variance + eps is positive. The result would be NaN, which no program can reproduce."""
+        for node in self.graph.nodes:
+            if node.operator != 'BatchNorm' or self.sources(node)[4].node.depends_on_data:
+                continue
+            eps, variance = _eps(node), self.constant(self.sources(node)[4])
+            if not np.isfinite(eps):
+                raise UserError(f'node {node.name} (BatchNorm) has eps={eps}: the symbol is damaged')
+            # in both precisions, because a framework may use either
+            positive = (variance.astype(np.float64) + eps > 0) & (variance.astype(np.float32) + np.float32(eps) > 0)
+            if not positive.all():
+                channel = int(np.argmin(positive))
+                raise UserError(
+                    f'node {node.name} (BatchNorm): {self.sources(node)[4].node.name} is {variance[channel]:g} in channel {channel}, and '
+                    f'with eps={eps:g} the sum must be positive: the file is damaged or training diverged'
+                )
+
+    # --- marked layers and activations ----------------------------------------------------------------------------------------------
+
+    def activation_input(self, node):
+        """Return the input of a marked activation whose last node is `node`, or None if its marks are inconsistent."""
+        return self.marked_input(node, marks.ACTIVATION_INPUT)
+
+    def marked_input(self, node, role):
+        """Return input 0 of the node marked with `role` with which the computation of `node` begins, or None (`graph.first_node`)."""
+        first = first_node(node, role)
+        return self.sources(first)[0] if first else None
+
+    def operands(self, node):
+        """Return the inputs of a node that combines them elementwise, each before it is repeated to the shape of the others."""
+        return [self._before_repetition(source) for source in self.sources(node)]
+
+    def _before_repetition(self, entry):
+        entry = self.before_identities(entry)
+        while entry.node.marks.get(marks.ROLE) == marks.REPETITION:
+            value = self.marked_input(entry.node, marks.REPETITION_INPUT)
+            if value is None:
+                break
+            entry = self.before_identities(value)
+        return entry
+
+    def activation_interior(self, node):
+        """Return the nodes of the marked activation whose last node is `node`, except `node`."""
+        interior, waiting = set(), list(node.inputs)
+        while waiting:
+            inner = waiting.pop()
+            if inner not in interior and inner.depends_on_data and inner.operator is not None:
+                interior.add(inner)
+                if inner.marks.get(marks.ROLE) != marks.ACTIVATION_INPUT:
+                    waiting.extend(inner.inputs)
+        return interior
+
+    def encoding(self, entry):
+        """Return ``sign`` for a value marked as {-1, +1}, ``bit`` for one marked as {0, 1}, otherwise None."""
+        return self._encodings.get(entry.node)
+
+    @functools.cached_property
+    def _encodings(self):
+        encodings = {}
+        for node in self.graph.nodes:
+            if node.marks.get(marks.ROLE) == marks.ACTIVATION:
+                if is_sign(node) and self.activation_input(node):
+                    encodings[node] = node.marks.get('encoding', 'sign')
+            elif node.operator in _MOVES and node.attributes.get('mode') != 'always':
+                if node.operator == 'Pooling' and node.attributes.get('pool_type', 'max') != 'max':
+                    continue
+                found = {encodings.get(source) for source in node.inputs}
+                if len(found) == 1:
+                    encodings[node] = found.pop()
+        return encodings
+
+    def is_identity(self, node):
+        """Return whether the result of a node equals its input."""
+        if node.operator in _IDENTITIES:
+            return True
+        if node.operator == 'Dropout':
+            return node.attributes.get('mode', 'training') != 'always'
+        if node.operator == 'slice_axis' and node.attributes['axis'] != '1' and node.attributes.get('end') != 'None':
+            return False  # it is an identity for this input size only
+        return node.operator in ('Reshape', 'reshape', 'slice_axis') and node.shape == self.shape(self.sources(node)[0])
+
+    def before_identities(self, entry):
+        """Return the value before the identity nodes that end with `entry`."""
+        while self.is_identity(entry.node):
+            entry = self.sources(entry.node)[0]
+        return entry
+
+    def batch_norm(self, node):
+        """Return the `BatchNorm` of a node with constant parameters."""
+        parameters = [self.constant(source) for source in self.sources(node)[1:]]
+        return BatchNorm(*parameters, _eps(node), truth(node.attributes.get('fix_gamma', 'True')))
+
+
+def _eps(node):
+    """Return the eps of a BatchNorm node."""
+    return float(node.attributes.get('eps', 1e-3))
+
+
+def is_sign(node):
+    """Return whether a node is marked with a quantizer that is the sign."""
+    return marked_bits(node) == 1 and marks.is_sign(node.marks)
+
+
+def is_marked_shift(node):
+    """Return whether a node is marked as learned shifts of channels."""
+    return node.marks.get(marks.ROLE) == marks.SHIFT
+
+
+def is_channelwise_batch_norm(node):
+    """Return whether a node is a BatchNorm of axis 1 of a map or a vector, with constant parameters."""
+    return (
+        node.operator == 'BatchNorm'
+        and node.attributes.get('axis', '1') == '1'
+        and len(node.shape) in (2, 3, 4, 5)
+        and not any(source.depends_on_data for source in node.inputs[1:])
+        and not truth(node.attributes.get('output_mean_var', 'False'))
+    )
