@@ -20,6 +20,7 @@ from .cli import (
     export_onnx,
     import_bmxnet,
     import_larq,
+    import_onnx,
     info,
     operators,
     pack_images,
@@ -39,6 +40,7 @@ _COMMANDS = (
     convert,
     export_onnx,
     export_c,
+    import_onnx,
     import_larq,
     import_bmxnet,
     bench,
@@ -71,6 +73,7 @@ examples:
   bmx-melius train --model meliusnet22 --dataset digits       # train a network and export it
   bmx-melius summary meliusnet22              # operations, parameters and size of each layer
   bmx-melius convert out/best out/packed      # binary layers to bit operations
+  bmx-melius import-onnx net.onnx packed      # a network trained with PyTorch or another library, by ONNX
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network trained with Larq
   bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # a BMXNet-v2 checkpoint
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, in float arithmetic

@@ -69,7 +69,7 @@ TESTS = {
     ' | deployment/convert deployment/program',
     'bmx_melius/deployment/convert/thresholds.py': 'deployment/convert/test_thresholds.py deployment/convert/test_converter_methods.py'
     ' | deployment/convert deployment/program',
-    'bmx_melius/deployment/onnx_export.py': 'deployment/export/test_onnx.py',
+    'bmx_melius/deployment/onnx/export.py': 'deployment/export/test_onnx.py',
     'bmx_melius/deployment/program/': 'deployment/program deployment/runtime native/test_engine.py deployment/convert',
     'bmx_melius/deployment/program/reference.py': 'deployment/program/test_integers.py deployment/program/test_reference.py'
     ' native/test_engine.py | deployment/program deployment/runtime deployment/convert',

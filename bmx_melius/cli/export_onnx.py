@@ -47,7 +47,7 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Write the model and print its properties."""
-    from ..deployment.onnx_export import to_onnx
+    from ..deployment.onnx.export import to_onnx
     from ..deployment.runtime.packed_files import read_packed
 
     require_writable(arguments.model)
@@ -94,8 +94,8 @@ def _metadata(description):
 
 
 def _verify(model, program):
-    """Return the largest deviation of an operation on a sample (`onnx_export.verify`), or None without ONNX Runtime."""
-    from ..deployment.onnx_export import verify
+    """Return the largest deviation of an operation on a sample (`onnx.export.verify`), or None without ONNX Runtime."""
+    from ..deployment.onnx.export import verify
 
     random = np.random.RandomState(0)
     sizes = [(2, value.channels) if value.flat else (2, value.channels, value.height, value.width) for value in program.inputs]

@@ -55,6 +55,12 @@ def input_spec(arguments, description, default, dataset):
     return dataclasses.replace(written or default, **options)
 
 
+def given_spec(arguments):
+    """Return the `InputSpec` of the options, or None if none is given."""
+    options = _input_options(arguments)
+    return InputSpec(**options) if options else None
+
+
 def described_spec(arguments, description):
     """Return the `InputSpec` of the options and the `Description`, or None if neither has one."""
     options, written = _input_options(arguments), description.input_spec()

@@ -138,7 +138,7 @@ def add_operation(project):
     project.add_rows(file_of(OPERATION, function), function)
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.append(file_of(OPERATION, kernel), f'\n{kernel}')
-    project.replace('onnx_export.py', r'^    def maximum\(self', method.replace('\\', r'\\') + r'\n\g<0>')
+    project.replace('onnx/export.py', r'^    def maximum\(self', method.replace('\\', r'\\') + r'\n\g<0>')
     project.add_rows(file_of(OPERATION, test), test)
     project.replace('elementwise_loops.h', r'^        case Elementwise::none:\n', loop + r'\g<0>')
 
@@ -179,7 +179,7 @@ def add_operation_with_a_step(project):
     )
     project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
     project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
-    project.replace('onnx_export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
+    project.replace('onnx/export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
     project.replace('map_steps.h', r'^StepPtr expand_step', r'StepPtr reverse_step(Source source, Slab output);\n\g<0>')
     project.replace('map_steps.cc', r'^StepPtr expand_step', REVERSE_STEP + r'\g<0>')
     project.replace(

@@ -96,6 +96,8 @@ class Network:
     """
 
     framework: str
+    tolerance = 1e-4  # of a float of the program, relative to the largest value that an operation computes or adds
+    computes_sums_exactly = True  # of signs
 
     def __init__(self, graph, arrays, shapes):
         self.graph, self.arrays, self.shapes = graph, arrays, shapes
@@ -117,6 +119,10 @@ class Network:
         list of numpy.ndarray
         """
         raise NotImplementedError
+
+    def has_value(self, entry):
+        """Return whether `compute` can return a value."""
+        return True
 
     def is_float32(self, entry):
         """Return whether a value is computed in float32."""

@@ -105,7 +105,7 @@ class Report:
             return 'not verified'
         found = self.verification
         results = f' and {found.integers:,} results of {found.binary_layers} binary layers' if found.binary_layers else ''
-        binary = f'{found.bits:,} signs{results} equal those of MXNet; other ' if found.bits else ''
+        binary = f'{found.bits:,} signs{results} equal those of {found.framework}; other ' if found.bits else ''
         engine = (
             f'verified with the engine ({found.engine}) on the same sample: {found.engine_values:,} values, within '
             f'{found.engine_deviation:.1e} of the largest one'

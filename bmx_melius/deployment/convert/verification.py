@@ -1,9 +1,9 @@
-"""Verification of converted programs against MXNet, by the interpreter and by the engine of this machine.
+"""Verification of converted programs against the framework of the network, by the interpreter and by the engine of this machine.
 
 The results of a whole network cannot be compared: if a value is close to a threshold, the order of summation decides its sign and so
-everything after it. So the interpreter evaluates each operation on the values that MXNet computes for its inputs. Bits and the integer
-results of binary layers must then be equal, floats equal within a tolerance. The engine runs the program as a whole, with its own choice of
-kernels and fused steps, but reads MXNet's values where rounding errors would change what follows: before thresholds and float layers.
+everything after it. So the interpreter evaluates each operation on the framework's values of its inputs. Bits and the integer results of
+binary layers must then be equal, floats equal within a tolerance. The engine runs the program as a whole, with its own choice of kernels
+and fused steps, but reads the framework's values where rounding errors would change what follows: before thresholds and float layers.
 """
 
 import dataclasses
@@ -17,16 +17,19 @@ from ..program.reference import apply
 from ..runtime import engine
 from .builder import is_3d, map_shape
 
-TOLERANCE = 1e-4  # relative to the largest value that an operation computes or adds
 HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
 
-_RESTARTS = ('threshold', 'conv', 'normalize')  # operations of the engine's program that read MXNet's values unless theirs are exact
+_RESTARTS = (
+    'threshold',
+    'conv',
+    'normalize',
+)  # operations in the engine that read the framework's values unless theirs are exact
 _EXACT = ('threshold', 'binary_conv', 'expand')  # their results are bits or integers
 _PRESERVING = tuple(name for name, row in OPERATIONS.items() if row.rounds == 'never')  # their results are exact if their inputs are
 
 
 class VerificationError(UserError):
-    """The results of a program differ from those of MXNet."""
+    """The results of a program differ from those of the framework."""
 
 
 @dataclasses.dataclass
@@ -35,6 +38,8 @@ class Verification:
 
     Attributes
     ----------
+    framework : str
+        With which the programs were compared.
     binary_layers : int
         Number of binary layers compared; their results are equal.
     bits, integers, floats : int
@@ -43,6 +48,8 @@ class Verification:
         Largest difference of a float, as a fraction of the largest value that the operation computes or adds.
     deviating_node : str or None
         Name of the node with that difference.
+    deviations : dict of str to float
+        That difference for each node, in the order of computation.
     engine : str or None
         Instruction set with which the engine computed the same sample; None if it has not been compiled. The attributes above are the
         results of the interpreter.
@@ -52,19 +59,21 @@ class Verification:
         Largest difference of a float of the engine, as a fraction like `largest_deviation`.
     """
 
+    framework: str = 'MXNet'
     binary_layers: int = 0
     bits: int = 0
     integers: int = 0
     floats: int = 0
     largest_deviation: float = 0.0
     deviating_node: 'str | None' = None
+    deviations: dict = dataclasses.field(default_factory=dict)
     engine: 'str | None' = None
     engine_values: int = 0
     engine_deviation: float = 0.0
 
 
 def verify(network, lowered, inputs, half=False):
-    """Compare programs with MXNet on sample inputs.
+    """Compare programs with the framework of the network on sample inputs.
 
     Parameters
     ----------
@@ -81,21 +90,25 @@ def verify(network, lowered, inputs, half=False):
     Raises
     ------
     VerificationError
-        If values of a node differ, or are not finite in MXNet and so cannot be compared; the message names the node.
+        If values of a node differ, or are not finite in the framework and so cannot be compared; the message names the node.
     """
-    entries = list(dict.fromkeys(entry for part in lowered for entry in part.origins.values()))
+    entries = list(dict.fromkeys(entry for part in lowered for entry in part.origins.values() if network.has_value(entry)))
     values = dict(zip(entries, network.compute(entries, inputs)))
-    _require_finite(values)
-    result, tolerance = Verification(engine=engine.instruction_sets()[0]), HALF_TOLERANCE if half else TOLERANCE
+    result = Verification(network.framework, engine=engine.instruction_sets()[0])
+    _require_finite(values, result)
+    tolerance = HALF_TOLERANCE if half else network.tolerance
     for part in lowered:
-        known = _verify_program(part, values, result, tolerance)
+        known = _verify_program(part, values, network.computes_sums_exactly, result, tolerance)
         if result.engine:
             _verify_engine(part, known, result, tolerance)
     return result
 
 
-def _verify_program(lowered, values, result, tolerance):
-    """Compare the interpreter with MXNet; return the value of each number: MXNet's, or computed from them where it has none."""
+def _verify_program(lowered, values, exact_sums, result, tolerance):
+    """Compare the interpreter with the framework; return the value of each number: the framework's, or computed where it has none.
+
+    `exact_sums` is whether the results of binary layers must be equal.
+    """
     first = len(lowered.program.inputs)
     kinds = lowered.program.values()
     known = {number: _as_map(values[lowered.inputs[number]], by_depth=False) for number in range(first)}
@@ -103,17 +116,22 @@ def _verify_program(lowered, values, result, tolerance):
         computed = apply(operation, [known[source] for source in operation.inputs])
         known[number] = computed
         entry = lowered.origins.get(number)
-        if entry is None:
+        if entry not in values:
             continue
         expected = _as_map(values[entry])
         if kinds[number].kind == BITS_KIND:
             expected = np.concatenate([expected > middle for middle in lowered.middles.get(number, [0])], axis=1)  # 0: of signs
-            _require_equal(entry.node, computed, expected)
+        _require_shape(entry.node, computed, expected)
+        if kinds[number].kind == BITS_KIND:
+            _require_equal(entry.node, computed, expected, result)
             result.bits += expected.size
         elif operation.name == 'binary_conv' or is_3d(entry.node.shape) and entry.node in lowered.binary_layers:
-            _require_equal(entry.node, computed, expected)
             result.integers += expected.size
             result.binary_layers += 1
+            if not exact_sums:
+                _compare_floats(entry.node, operation, computed, expected, result, tolerance)
+                continue
+            _require_equal(entry.node, computed, expected, result)
         else:
             _compare_floats(entry.node, operation, computed, expected, result, tolerance)
         known[number] = expected
@@ -134,10 +152,10 @@ def _verify_engine(lowered, known, result, tolerance):
         place = f'node {entry.node.name}' if entry else f'operation {number - first} ({lowered.program.operations[number - first].name})'
         if number in exact:
             wrong = int((values != expected).sum())
-            deviation = f'{wrong} of {expected.size} values differ from those of MXNet' if wrong else ''
+            deviation = f'{wrong} of {expected.size} values differ from those of {result.framework}' if wrong else ''
         else:
             largest = float(np.abs(values.astype(np.float64) - expected).max() / magnitudes[number])
-            deviation = '' if largest <= tolerance else f'values differ from those of MXNet by {largest:.1e} of the largest one'
+            deviation = '' if largest <= tolerance else f'values differ from {result.framework} by {largest:.1e} of the largest one'
             result.engine_deviation = max(result.engine_deviation, largest)
         if deviation:
             raise VerificationError(
@@ -204,21 +222,28 @@ def _as_map(array, by_depth=True):
     return (array.swapaxes(1, 2) if by_depth and is_3d(array.shape) else array).reshape(len(array), *shape)
 
 
-def _require_finite(values):
+def _require_finite(values, result):
     for entry in sorted(values, key=lambda entry: (entry.node.index, entry.slot)):  # the first such node is the cause of the others
         array = values[entry]
         wrong = int((~np.isfinite(array)).sum())
         if wrong:
             raise VerificationError(
-                f'node {entry.node.name}: {wrong} of {array.size} values are not finite in MXNet, so that they cannot be compared: '
+                f'node {entry.node.name}: {wrong} of {array.size} values are not finite in {result.framework} and cannot be compared: '
                 'parameters there or before it are damaged or too large; nothing was written (convert without verification to pack it)'
             )
 
 
-def _require_equal(node, computed, expected):
+def _require_shape(node, computed, expected):
+    if computed.shape != expected.shape:
+        raise VerificationError(f'node {node.name} has the shape {expected.shape}, its packed form {computed.shape}; nothing was written')
+
+
+def _require_equal(node, computed, expected, result):
     wrong = int((computed != expected).sum())
     if wrong:
-        raise VerificationError(f'node {node.name}: {wrong} of {expected.size} values differ from those of MXNet; nothing was written')
+        raise VerificationError(
+            f'node {node.name}: {wrong} of {expected.size} values differ from those of {result.framework}; nothing was written'
+        )
 
 
 def _compare_floats(node, operation, computed, expected, result, tolerance):
@@ -226,8 +251,9 @@ def _compare_floats(node, operation, computed, expected, result, tolerance):
     deviation = float(np.abs(computed.astype(np.float64) - expected).max() / _scale(operation, expected))
     if not deviation <= tolerance:  # written this way because a deviation may be NaN
         raise VerificationError(
-            f'node {node.name}: values differ from those of MXNet by {deviation:.1e} of the largest one; nothing was written'
+            f'node {node.name}: values differ from those of {result.framework} by {deviation:.1e} of the largest one; nothing was written'
         )
+    result.deviations[node.name] = deviation
     if deviation >= result.largest_deviation:
         result.largest_deviation, result.deviating_node = deviation, node.name
 

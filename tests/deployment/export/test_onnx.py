@@ -18,7 +18,7 @@ from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.deployment.onnx_export import _Model, to_onnx, verify
+from bmx_melius.deployment.onnx.export import _Model, to_onnx, verify
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import PADDING
 from model_zoo import get_model

@@ -21,9 +21,10 @@ def geometry_of(node, dilation=True):
     pairs = {name: _pair(node, name, default) for name, default in names.items()}
     if dilation:
         pairs['dilation'] = _pair(node, 'dilate', 1)
-    pad = pairs.pop('pad')
+    begins = pairs.pop('pad')
+    ends = _pair(node, 'pad_end', 0) if 'pad_end' in node.attributes else begins  # networks of other frameworks have different ones
     attributes = {f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}
-    return {**attributes, **{side: size for size, axis in zip(pad, 'hw') for side in SIDES[axis]}}
+    return {**attributes, **{side: pad[i] for i, axis in enumerate('hw') for side, pad in zip(SIDES[axis], (begins, ends))}}
 
 
 # A 1x1 window, as a dense layer has it.

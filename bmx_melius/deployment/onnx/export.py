@@ -13,11 +13,11 @@ import dataclasses
 
 import numpy as np
 
-from .._version import __version__
-from ..errors import UserError
-from .program import reference
-from .program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
-from .program.operations import BITS_KIND, OPERATIONS, PADDING
+from ..._version import __version__
+from ...errors import UserError
+from ..program import reference
+from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
+from ..program.operations import BITS_KIND, OPERATIONS, PADDING
 
 OPSET = 13
 IR_VERSION = 8  # supported by ONNX 1.10 and newer

@@ -1,0 +1,182 @@
+"""Import of ONNX models: from a file to a packed network, with a report."""
+
+import dataclasses
+import os
+from typing import Optional, Sequence, Union
+
+from ...analysis.graph import InputShape, shapes_by_name
+from ...errors import UserError, name_some
+from ...files.exported import Exported
+from ...vision.classifier import number_of_classes, require_names
+from ...vision.preprocessing import InputSpec
+from ..convert.packing import pack
+from ..convert.report import Report
+from . import layers  # noqa: F401  registers its translations
+from .evaluation import Evaluator
+from .model import read_model
+from .translation import Translator
+
+Path = Union[str, os.PathLike]
+_FINAL = ('Softmax', 'LogSoftmax')  # left out at the end of a network: the largest number stays the largest
+
+
+@dataclasses.dataclass
+class ImportReport:
+    """Result of an import; ``str`` of it is a summary.
+
+    Attributes
+    ----------
+    layers : list of Layer
+        Convolutions and dense layers, in the order of the model, with the bits of a weight and the reason why one stays real-valued.
+    notes : list of str
+        What differs from the model: outputs left out, zeros taken as positive.
+    conversion : Report
+        Of the conversion to a packed program; its sizes are those of the ONNX model and of the packed file.
+    """
+
+    layers: list
+    notes: list
+    conversion: Report
+
+    @property
+    def binary_layers(self):
+        """Number of layers that are computed by bit operations."""
+        return sum(not layer.reason for layer in self.layers)
+
+    def to_json(self):
+        """Return the report as a dict that `json` can serialize."""
+        return {**dataclasses.asdict(self), 'binary_layers': self.binary_layers}
+
+    def __str__(self):
+        weights = sum(layer.weights for layer in self.layers)
+        bits = sum(layer.bits * layer.weights for layer in self.layers) / weights
+        lines = [f'{self.binary_layers} binary layers of {len(self.layers)} convolutions and dense layers; {bits:.2f} bits a weight']
+        lines += [f'stays real-valued: {layer.name}: {layer.reason}' for layer in self.layers if layer.reason]
+        return '\n'.join([*lines, *self.notes, *str(self.conversion).split('\n')[1:]])
+
+
+def import_onnx(
+    model_file: Path,
+    prefix: Path,
+    input_shape: Optional[InputShape] = None,
+    zero_is_positive: bool = False,
+    verify: bool = True,
+    half: bool = False,
+    input_spec: Optional[InputSpec] = None,
+    class_names: Optional[Sequence[str]] = None,
+) -> ImportReport:
+    """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
+
+    The network may come from any library. Which layers are binary is found by evaluation with ONNX Runtime: activations that take few
+    levels, whatever computes them, and weights of few levels. MXNet is not needed.
+
+    Parameters
+    ----------
+    model_file : path
+        ONNX model with operators of version 9 to 23, or those of QONNX. External data are read from its folder.
+    prefix : path
+        Prefix of the files to write.
+    input_shape : tuple of int, or dict of str to tuple of int, or None
+        Shape of the input, batch included. Default: that of the model, with batch 1 if it is open.
+    zero_is_positive : bool
+        A sign that is 0 for an argument of 0, as PyTorch's, has three levels. True: it becomes 1 there. False: it is refused.
+    verify : bool
+        Compare each node with ONNX Runtime on a random sample: within 1e-5 of its largest value, bits exactly.
+    half : bool
+        Store the weights of float convolutions and dense layers in half precision.
+    input_spec : InputSpec or None
+        Preprocessing of images, for `Session.classify`.
+    class_names : sequence of str or None
+        Names of the classes.
+
+    Returns
+    -------
+    ImportReport
+
+    Raises
+    ------
+    UserError
+        If the file is not a valid model or too large, has no binary layer, or a node cannot be converted; the message names it. No file
+        is written.
+    """
+    exported = Exported(prefix)
+    exported.require_writable()
+    model = read_model(model_file)
+    evaluator = Evaluator(model, _shapes(model, input_shape))
+    outputs, notes = _without_final(model, evaluator)
+    translator = Translator(evaluator)
+    translator.translate(outputs)
+    _require_no_ties(model, translator, zero_is_positive)
+    if not any(not layer.reason for layer in translator.layers):
+        raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}')
+    packed = pack(translator.network, verify, half)
+    report = packed.report
+    if report.left or report.packed_operators != 1:
+        left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]
+        raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
+    if translator.tied:
+        notes.append(f'taken as 1 where it is 0 in ONNX: {name_some([name for name, _ in translator.tied])}')
+    fields = {}
+    if input_spec is not None:
+        fields['input'] = input_spec.to_json()
+    if class_names is not None:
+        shapes = [(1, *evaluator.shape(name)[1:]) for name in outputs]
+        require_names(class_names, number_of_classes(shapes, model.path), 'class_names')
+        fields['class_names'] = list(class_names)
+    if len(outputs) > 1:
+        fields['output_names'] = outputs
+    exported.write_symbol(packed.symbol, packed.arrays, fields)
+    report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
+    report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
+    return ImportReport(translator.layers, [*notes, *translator.notes], report)
+
+
+def _shapes(model, input_shape):
+    """Return the shape of each input by name."""
+    if input_shape is not None:
+        first = next(iter(model.inputs))
+        shapes = shapes_by_name(input_shape, first)
+        if set(shapes) != set(model.inputs):
+            raise UserError(f'{model.path} has the inputs {name_some(list(model.inputs))}: give a shape for each of them')
+        return shapes
+    shapes = {}
+    for name, sizes in model.inputs.items():
+        shape = (sizes[0] or 1, *sizes[1:])
+        if None in shape:
+            spelled = ','.join(str(size or '?') for size in shape)
+            raise UserError(f'{model.path} leaves the shape of its input {name} open ({spelled}): give it (--input-shape)')
+        shapes[name] = shape
+    if not shapes:
+        raise UserError(f'{model.path} has no input')
+    return shapes_by_name(shapes)
+
+
+def _without_final(model, evaluator):
+    """Return the outputs without softmax, and notes about those left out."""
+    outputs, notes = [], []
+    for name in model.outputs:
+        producer = evaluator.producers.get(name)
+        if producer is not None and producer.kind in _FINAL and not any(name in operator.inputs for operator in model.operators):
+            notes.append(f'left out at the end: {producer.kind} (node {producer.name}); the outputs are what it reads')
+            name = producer.inputs[0]
+        if name not in evaluator.varying:
+            raise UserError(f'{model.path}: the output {name} does not depend on the input')
+        outputs.append(name)
+    return outputs, notes
+
+
+def _require_no_ties(model, translator, zero_is_positive):
+    if translator.tied and not zero_is_positive:
+        name, step = translator.tied[0]
+        raise UserError(
+            f'{model.path}: node {name} and {len(translator.tied) - 1} others are signs that are 0 where their argument is 0 '
+            f'(here in {step.tied} of {step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give '
+            '--zero-is-positive to take 1 there'
+            if len(translator.tied) > 1
+            else f'{model.path}: node {name} is a sign that is 0 where its argument is 0 (in {step.tied} of {step.levels.shape[1]} '
+            'channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive to take 1 there'
+        )
+
+
+def _why_not(translator):
+    return '; '.join(f'{layer.name}: {layer.reason}' for layer in translator.layers[:3]) or 'it has no convolution and no dense layer'

@@ -1,0 +1,230 @@
+"""Evaluation of models by ONNX Runtime: of any value on samples, and of an elementwise part of a model as a function of numbers."""
+
+import dataclasses
+
+import numpy as np
+
+from ...errors import UserError, last_line
+from .model import import_onnx_package
+
+_SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
+
+
+@dataclasses.dataclass(eq=False)
+class Cone:
+    """The operators by which a value is computed element by element from another one, and from constants for each channel.
+
+    Attributes
+    ----------
+    source : str
+        Name of the value at which it begins.
+    operators : list of Operator
+        In topological order; none if the value is the source itself.
+    """
+
+    source: str
+    operators: list
+
+
+class Evaluator:
+    """A model that ONNX Runtime computes without optimizations, for inputs of fixed shapes.
+
+    Parameters
+    ----------
+    model : bmx_melius.deployment.onnx.model.Model
+    shapes : dict of str to tuple of int
+        Shape of each input.
+
+    Attributes
+    ----------
+    producers : dict of str to Operator
+        Name of a value -> the operator that computes it.
+    varying : set of str
+        Values that depend on the numbers in the inputs.
+    sample : dict of str to numpy.ndarray
+        Normally distributed inputs.
+
+    Raises
+    ------
+    UserError
+        If ONNX Runtime cannot run the model on inputs of these shapes.
+    """
+
+    def __init__(self, model, shapes):
+        self.model, self.shapes = model, shapes
+        self._onnx, self._runtime = import_onnx_package()
+        self.producers = {output: operator for operator in model.operators for output in operator.outputs if output}
+        self.varying = set(shapes)
+        for operator in model.operators:
+            if operator.kind not in _SHAPE_ONLY and any(name in self.varying for name in operator.inputs):
+                self.varying.update(output for output in operator.outputs if output)
+        generator = np.random.RandomState(0)
+        self.sample = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+        self._sessions, self._cones = {}, {}
+        self._initializers = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+        self._constants = {}
+        values = self.run([*self.producers], self.sample)
+        self.sampled = {name: value for name, value in values.items() if name in self.varying}
+        self.sampled.update(self.sample)
+        self._constants.update((name, value) for name, value in values.items() if name not in self.varying)
+
+    def shape(self, name):
+        """Return the shape of a value on inputs of the given shapes, batch included."""
+        return self.sampled[name].shape if name in self.varying else self.constant(name).shape
+
+    def constant(self, name):
+        """Return the array of a value that does not depend on data; None for one that does."""
+        if name in self.varying:
+            return None
+        if name not in self._constants:
+            if name not in self._initializers:
+                raise UserError(f'{self.model.path} is damaged: it reads {name!r}, which nothing computes')
+            self._constants[name] = self._onnx.numpy_helper.to_array(self._initializers[name])
+        return self._constants[name]
+
+    def run(self, names, inputs):
+        """Return the values with the given names, a dict of str to numpy.ndarray, computed from `inputs`, a dict as well."""
+        computed = [name for name in dict.fromkeys(names) if name in self.producers]
+        results = {name: inputs[name] for name in names if name in inputs}
+        if computed:
+            key = tuple(computed)
+            if key not in self._sessions:
+                proto = self._onnx.ModelProto()
+                proto.CopyFrom(self.model.proto)
+                del proto.graph.output[:]
+                proto.graph.output.extend(self._onnx.ValueInfoProto(name=name) for name in computed)
+                self._sessions = {key: self._session(proto)}  # only the latest one is kept
+            session = self._sessions[key]
+            fed = {entry.name for entry in session.get_inputs()}
+            results.update(zip(computed, self._computed(session, {name: x for name, x in inputs.items() if name in fed})))
+        return results
+
+    def _session(self, proto):
+        options = self._runtime.SessionOptions()
+        options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            return self._runtime.InferenceSession(proto.SerializeToString(), options, providers=['CPUExecutionProvider'])
+        except Exception as error:  # ONNX Runtime has a class for each kind of failure
+            raise UserError(f'{self.model.path}: ONNX Runtime does not load the model: {last_line(error)}') from error
+
+    def _computed(self, session, inputs):
+        try:
+            return session.run(None, inputs)
+        except Exception as error:
+            shapes = ', '.join(f'{name} of {x.shape}' for name, x in inputs.items())
+            raise UserError(f'{self.model.path}: ONNX Runtime cannot run the model on {shapes}: {last_line(error)}') from error
+
+    # --- elementwise parts ----------------------------------------------------------------------------------------------------------
+
+    def cone(self, name):
+        """Return the largest `Cone` that ends with a value."""
+        waiting = [name]
+        while waiting:
+            value = waiting[-1]
+            if value not in self._cones:
+                missing = [source for source in self._elementwise_sources(value) if source not in self._cones]
+                if missing:
+                    waiting.extend(missing)
+                    continue
+                self._cones[value] = self._cone(value)
+            waiting.pop()
+        return self._cones[name]
+
+    def _elementwise_sources(self, name):
+        """Return the varying inputs of the operator that computes a value, if it computes each element from one element of each."""
+        operator = self.producers.get(name)
+        if operator is None or operator.kind not in ELEMENTWISE or len(self.shape(name)) < 2 or operator.outputs[0] != name:
+            return []
+        sources = list(dict.fromkeys(source for source in operator.inputs if source in self.varying))
+        constants = [source for source in operator.inputs if source and source not in self.varying]
+        if any(self.shape(source) != self.shape(name) for source in sources):
+            return []
+        if operator.kind in _BY_AXIS and operator.attributes.get('axis', 1) % len(self.shape(name)) != 1:
+            return []
+        if operator.kind not in _PARAMETERS_BY_CHANNEL and any(self._by_channel(source, self.shape(name)) is None for source in constants):
+            return []
+        return sources
+
+    def _cone(self, name):
+        sources = self._elementwise_sources(name)
+        cones = [self._cones[source] for source in sources]
+        origins = {cone.source for cone in cones}
+        if len(origins) != 1 or self.sampled[origins.copy().pop()].dtype != np.float32:
+            return Cone(name, [])
+        operators = list(dict.fromkeys(operator for cone in cones for operator in cone.operators))
+        operators.append(self.producers[name])
+        return Cone(origins.pop(), operators)
+
+    def cones(self, name):
+        """Return the cones that end with a value, the largest one first: from each value through which the largest one passes."""
+        largest = self.cone(name)
+        position = {largest.source: -1, **{operator.outputs[0]: i for i, operator in enumerate(largest.operators)}}
+        earliest = [min(position[source] for source in operator.inputs if source in position) for operator in largest.operators]
+        found, read = [], len(earliest)
+        for i in range(len(earliest) - 1, 0, -1):
+            read = min(read, earliest[i])
+            source = largest.operators[i - 1].outputs[0]
+            if read == i - 1 and self.sampled[source].dtype == np.float32:
+                found.append(Cone(source, largest.operators[i:]))
+        return [largest, *reversed(found)] if largest.operators else []
+
+    def _by_channel(self, name, shape):
+        """Return a constant as an array that can be repeated along all axes but the channels; None if it depends on other axes."""
+        array = self.constant(name)
+        if array.ndim > len(shape):
+            return None
+        array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape) if array.ndim else array
+        for axis in range(array.ndim):
+            if axis != 1 and array.shape[axis] != 1:
+                first = array.take([0], axis)
+                if not np.array_equal(np.broadcast_to(first, array.shape), array, equal_nan=True):
+                    return None
+                array = first
+        return array
+
+    def function(self, cone, name):
+        """Return the function from the source of a cone to a value: float32 (channels, n) -> (channels, n), any n."""
+        onnx, shape = self._onnx, self.shape(cone.source)
+        initializers = {}
+        for operator in cone.operators:
+            for source in operator.inputs:
+                if source and source not in self.varying:
+                    array = self.constant(source)
+                    if operator.kind not in _PARAMETERS_BY_CHANNEL:
+                        array = self._by_channel(source, shape)
+                    initializers[source] = onnx.numpy_helper.from_array(np.ascontiguousarray(array), source)
+        originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
+        graph = onnx.GraphProto(name='cone')
+        graph.node.extend(originals[operator.outputs[0]] for operator in cone.operators)
+        for node in graph.node:
+            del node.output[1:]  # masks of Dropout
+        graph.initializer.extend(initializers.values())
+        graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, [None] * len(shape)))
+        graph.output.append(onnx.ValueInfoProto(name=name))
+        proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
+        proto.opset_import.extend(self.model.proto.opset_import)
+        session = self._session(proto)
+
+        def computed(x):
+            x = np.ascontiguousarray(x, np.float32)
+            channels, count = x.shape
+            maps = x.T.copy() if len(shape) == 2 else x.reshape(1, channels, count, *(1,) * (len(shape) - 3))
+            (y,) = self._computed(session, {cone.source: maps})
+            return y.T if len(shape) == 2 else y.reshape(channels, count)
+
+        return computed
+
+
+_BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis
+_PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
+ELEMENTWISE = frozenset(
+    (
+        *('Abs', 'Add', 'And', 'BatchNormalization', 'Cast', 'Ceil', 'Clip', 'Cos', 'DequantizeLinear', 'Div', 'Dropout', 'Elu', 'Equal'),
+        *('Erf', 'Exp', 'Floor', 'Gelu', 'Greater', 'GreaterOrEqual', 'HardSigmoid', 'HardSwish', 'Identity', 'IsNaN', 'LeakyRelu'),
+        *('Less', 'LessOrEqual', 'Log', 'Max', 'Min', 'Mish', 'Mod', 'Mul', 'Neg', 'Not', 'Or', 'PRelu', 'Pow', 'QuantizeLinear'),
+        *('Reciprocal', 'Relu', 'Round', 'Selu', 'Sigmoid', 'Sign', 'Sin', 'Softplus', 'Softsign', 'Sqrt', 'Sub', 'Sum', 'Tanh'),
+        *('ThresholdedRelu', 'Where', 'Xor'),
+    )
+)

@@ -1,0 +1,303 @@
+"""ONNX models from files: what is read of them, in which limits, with the operators of QONNX replaced by those of ONNX.
+
+A file is not trusted. Nothing in it is executed here; external data are read from the folder of the file only, and models with operators
+that other libraries would have to provide are refused.
+"""
+
+import dataclasses
+import os
+
+import numpy as np
+
+from ...errors import UserError
+
+MAX_BYTES = 1 << 30  # of a file with its external data
+MAX_NODES = 1 << 16
+MAX_RANK = 8
+OPSETS = range(9, 24)
+_QONNX_DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general')
+_DOMAINS = ('', 'ai.onnx', *_QONNX_DOMAINS)
+
+
+@dataclasses.dataclass(eq=False)
+class Operator:
+    """One node of a model.
+
+    Attributes
+    ----------
+    name : str
+        For messages: the node's own name, or that of its first output.
+    kind : str
+        Operator of ONNX.
+    attributes : dict
+        Numbers, lists of numbers, str and NumPy arrays.
+    inputs, outputs : list of str
+        Names of values; '' for one that is left out.
+    """
+
+    name: str
+    kind: str
+    attributes: dict
+    inputs: list
+    outputs: list
+
+
+@dataclasses.dataclass
+class Model:
+    """A model, checked.
+
+    Attributes
+    ----------
+    path : str
+        For messages.
+    proto : onnx.ModelProto
+        Without external data, functions, and operators of QONNX.
+    operators : list of Operator
+        In topological order.
+    inputs : dict of str to tuple of (int or None)
+        Shapes of the inputs; None for sizes that the model leaves open.
+    outputs : list of str
+    size : int
+        Bytes of the file and its external data.
+    """
+
+    path: str
+    proto: object
+    operators: list
+    inputs: dict
+    outputs: list
+    size: int
+
+
+def import_onnx_package():
+    """Return the packages onnx and onnxruntime. Raises `UserError` with the way to install them."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise UserError(f'ONNX models are read by onnx and onnxruntime: pip install bmx-melius[onnx] ({error})') from error
+    return onnx, onnxruntime
+
+
+def read_model(path):
+    """Read an ONNX file, with its external data.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, is not a valid model, is too large, or has operators that are not of ONNX or QONNX.
+    """
+    onnx, _ = import_onnx_package()
+    path = os.fspath(path)
+    try:
+        size = os.path.getsize(path)
+        if size > MAX_BYTES:
+            raise UserError(f'{path} has {size} bytes; models of at most {MAX_BYTES} bytes are read')
+        with open(path, 'rb') as file:
+            content = file.read()
+    except OSError as error:
+        raise UserError(f'{path} cannot be read: {error.strerror}') from error
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except Exception as error:  # protobuf's implementations raise different classes
+        raise UserError(f'{path} is not an ONNX model, or damaged: {error}') from error
+    if not proto.graph.node or not proto.opset_import:
+        raise UserError(f'{path} is not an ONNX model, or damaged: it has no operators')
+    _require_opset(proto, path)
+    proto = _without_functions(onnx, proto, path)
+    if len(proto.graph.node) > MAX_NODES:
+        raise UserError(f'{path} has {len(proto.graph.node)} operators; at most {MAX_NODES} are read')
+    _refuse_foreign(proto, path)
+    size += _load_external_data(onnx, proto, path, MAX_BYTES - size)
+    _replace_qonnx(onnx, proto)
+    _name_nodes(proto)
+    try:
+        onnx.checker.check_model(proto)
+    except Exception as error:  # ValidationError, and those of protobuf
+        raise UserError(f'{path} is not a valid ONNX model: {str(error).splitlines()[0]}') from error
+    operators = [_operator(onnx, node, path) for node in proto.graph.node]
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    inputs = {value.name: _shape_of(onnx, value, path) for value in proto.graph.input if value.name not in constants}
+    return Model(path, proto, operators, inputs, [value.name for value in proto.graph.output], size)
+
+
+def _require_opset(proto, path):
+    for entry in proto.opset_import:
+        if entry.domain in ('', 'ai.onnx') and entry.version not in OPSETS:
+            raise UserError(
+                f'{path} uses version {entry.version} of the operators of ONNX; {OPSETS[0]} to {OPSETS[-1]} are read: export it with '
+                'another opset_version'
+            )
+
+
+def _without_functions(onnx, proto, path):
+    """Return the model with the nodes of its own functions in place of calls of them."""
+    if not proto.functions:
+        return proto
+    try:
+        import onnx.inliner
+
+        return onnx.inliner.inline_local_functions(proto)
+    except Exception as error:  # of C++
+        raise UserError(f'{path} has functions that cannot be inlined: {str(error).splitlines()[0]}') from error
+
+
+def _refuse_foreign(proto, path):
+    for node in proto.graph.node:
+        name = node.name or (node.output[0] if node.output else '')
+        if node.domain not in _DOMAINS:
+            raise UserError(f'{path}: node {name} is of the operator {node.op_type} of {node.domain!r}, which is not an operator of ONNX')
+        if any(attribute.HasField('g') or attribute.graphs for attribute in node.attribute):
+            raise UserError(f'{path}: node {name} ({node.op_type}) contains a graph (a loop or a branch), which is not supported')
+
+
+def _load_external_data(onnx, proto, path, allowed):
+    """Load the external data of tensors from the folder of the file; return their bytes."""
+    folder = os.path.realpath(os.path.dirname(path) or '.')
+    total = 0
+    tensors = [*proto.graph.initializer]
+    tensors += [attribute.t for node in proto.graph.node for attribute in node.attribute if attribute.HasField('t')]
+    for tensor in tensors:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get('location', '')
+        file = os.path.realpath(os.path.join(folder, location))
+        if not location or os.path.isabs(location) or os.path.commonpath([folder, file]) != folder:
+            raise UserError(f'{path}: the data of {tensor.name} are outside of its folder ({location!r}), which is not allowed')
+        try:
+            offset, length = int(entries.get('offset', 0)), int(entries.get('length', -1))
+            available = os.path.getsize(file) - offset
+            length = available if length < 0 else length
+            if offset < 0 or length > available:
+                raise UserError(f'{path}: {location} ends before the data of {tensor.name}: copy it again')
+            total += length
+            if total > allowed:
+                raise UserError(f'{path} has more than {MAX_BYTES} bytes with its external data')
+            with open(file, 'rb') as stored:
+                stored.seek(offset)
+                tensor.raw_data = stored.read(length)
+        except (OSError, ValueError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f'{path}: the data of {tensor.name} in {location} cannot be read: {error}') from error
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return total
+
+
+def _name_nodes(proto):
+    """Give each node without a name, or with that of another one, its own."""
+    seen = set()
+    for node in proto.graph.node:
+        name = node.name or (node.output[0] if node.output else node.op_type)
+        while name in seen:
+            name += '_'
+        node.name = name
+        seen.add(name)
+
+
+def _operator(onnx, node, path):
+    attributes = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            value = onnx.numpy_helper.to_array(value)
+        elif isinstance(value, bytes):
+            value = value.decode(errors='replace')
+        attributes[attribute.name] = value
+    return Operator(node.name, node.op_type, attributes, list(node.input), list(node.output))
+
+
+def _shape_of(onnx, value, path):
+    kind = value.type.tensor_type
+    if not value.type.HasField('tensor_type') or kind.elem_type != onnx.TensorProto.FLOAT:
+        raise UserError(f'{path}: the input {value.name} is not a float32 tensor: export a network that takes float32')
+    if not kind.HasField('shape') or not 1 <= len(kind.shape.dim) <= MAX_RANK:
+        raise UserError(f'{path}: the input {value.name} has no shape: give the shape when the network is exported')
+    return tuple(axis.dim_value if axis.dim_value > 0 else None for axis in kind.shape.dim)
+
+
+# --- QONNX ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _replace_qonnx(onnx, proto):
+    """Replace the quantizers of QONNX (https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops) by operators of ONNX."""
+    if not any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
+        return
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    for node in nodes:
+        if node.op_type == 'Constant' and node.domain in ('', 'ai.onnx'):
+            known.update((node.output[0], onnx.numpy_helper.to_array(a.t)) for a in node.attribute if a.name == 'value')
+    for number, node in enumerate(nodes):
+        if node.domain not in _QONNX_DOMAINS:
+            proto.graph.node.append(node)
+            continue
+        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}').add(known, attributes)
+    kept = [entry for entry in proto.opset_import if entry.domain not in _QONNX_DOMAINS]
+    del proto.opset_import[:]
+    proto.opset_import.extend(kept)
+
+
+class _Quantizer:
+    """The nodes that replace one quantizer."""
+
+    def __init__(self, onnx, proto, node, prefix):
+        self._onnx, self._proto, self._node, self._prefix, self._count = onnx, proto, node, prefix, 0
+
+    def add(self, known, attributes):
+        x, scale, *rest = self._node.input
+        if self._node.op_type == 'BipolarQuant':
+            zero, one, minus = (self._constant(value) for value in (0.0, 1.0, -1.0))
+            at_least = self._op('Not', [self._op('Less', [x, zero])])
+            self._op('Mul', [self._op('Where', [at_least, one, minus]), scale], last=True)
+        elif self._node.op_type in ('Quant', 'IntQuant'):
+            self._add_quant(known, attributes, x, scale, *rest)
+        else:
+            raise UserError(f'node {self._node.name} is of the operator {self._node.op_type} of QONNX, which is not supported')
+
+    def _add_quant(self, known, attributes, x, scale, zero_point, bits):
+        if bits not in known:
+            raise UserError(f'the number of bits of node {self._node.name} ({self._node.op_type}) is not a constant')
+        width = float(known[bits].reshape(-1)[0])
+        if not 1 <= width <= 32 or known[bits].size != 1:
+            raise UserError(f'node {self._node.name} ({self._node.op_type}) quantizes to {width:g} bits; 1 to 32 are supported')
+        signed, narrow = bool(attributes.get('signed', 1)), bool(attributes.get('narrow', 0))
+        mode = attributes.get('rounding_mode', b'ROUND').decode().upper()
+        roundings = {'ROUND': 'Round', 'HALF_EVEN': 'Round', 'FLOOR': 'Floor', 'CEIL': 'Ceil'}
+        if mode not in roundings:
+            raise UserError(f'node {self._node.name} ({self._node.op_type}) rounds by {mode}; {", ".join(roundings)} are supported')
+        low = -(2.0 ** (width - 1)) + narrow if signed else 0.0
+        high = 2.0 ** (width - 1) - 1 if signed else 2.0**width - 1 - narrow
+        if signed and width == 1:
+            low, high = -1.0, 1.0 if narrow else 0.0
+        scaled = self._op('Add', [self._op('Div', [x, scale]), zero_point])
+        # it rounds before it clips; a limit is an integer, so that the order does not matter except for its cost
+        clipped = self._op('Min', [self._op('Max', [self._op(roundings[mode], [scaled]), self._constant(low)]), self._constant(high)])
+        self._op('Mul', [self._op('Sub', [clipped, zero_point]), scale], last=True)
+
+    def _constant(self, value):
+        name = self._new()
+        self._proto.graph.initializer.append(self._onnx.numpy_helper.from_array(np.float32(value), name))
+        return name
+
+    def _op(self, kind, inputs, last=False):
+        output = self._node.output[0] if last else self._new()
+        self._proto.graph.node.append(self._onnx.helper.make_node(kind, inputs, [output], name=f'{output}_node'))
+        return output
+
+    def _new(self):
+        self._count += 1
+        return f'{self._prefix}_{self._count}'

@@ -1,0 +1,172 @@
+"""Networks of ONNX models for the converter: values computed by ONNX Runtime, activations recognized by evaluation."""
+
+import math
+
+import numpy as np
+
+from ...analysis.graph import Graph, Node
+from ...errors import UserError
+from ...nn import marks
+from ..convert.network import Comparisons, Entry, Network
+
+
+class OnnxNetwork(Network):
+    """A network of an ONNX model, as a graph of MXNet's operators.
+
+    `translation.translate` builds it. Each node is an operator of the model, or one of several that an operator becomes.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+    """
+
+    framework = 'ONNX Runtime'
+    tolerance = 1e-5
+    computes_sums_exactly = False  # of signs: these are -1 and 1 up to rounding in ONNX Runtime
+
+    def __init__(self, evaluator):
+        super().__init__(Graph([], [], [], [], []), {}, dict(evaluator.shapes))
+        self.evaluator = evaluator
+        self.inputs_moved = {}  # name of an input whose channels are second here and last in the model -> the permutation
+        self.steps = {}  # activation Node -> Step
+        self._values = {}  # Entry -> (name of a value of the model, function that makes the entry from its array)
+        self._names = set()
+
+    # --- construction ---------------------------------------------------------------------------------------------------------------
+
+    def add_input(self, name):
+        """Add an input of the model; return its `Entry`."""
+        return self._add(name, None, (), {}, {}, [self.evaluator.shape(name)], True, [name])
+
+    def add_constant(self, array, name):
+        """Add an array; return its `Entry`."""
+        array = np.ascontiguousarray(array, np.float32)
+        entry = self._add(name, None, (), {}, {}, [array.shape], False, [None])
+        self.arrays[entry.node.name] = array
+        self.graph.parameters.append(entry.node)
+        return entry
+
+    def add(self, operator, name, inputs, shape, attributes=None, facts=None, value=None):
+        """Add a node with one output; return its `Entry`.
+
+        Parameters
+        ----------
+        operator : str
+            MXNet's.
+        name : str
+        inputs : list of Entry
+        shape : tuple of int
+        attributes : dict of str to object
+            Converted to str.
+        facts : dict of str to object
+            Marks.
+        value : str or (str, callable) or None
+            The value of the model that it computes, or one from which a function of arrays makes it; None: it is not compared.
+        """
+        attributes = {key: str(value) for key, value in (attributes or {}).items()}
+        return self._add(name, operator, inputs, attributes, {k: str(v) for k, v in (facts or {}).items()}, [tuple(shape)], True, [value])
+
+    def add_pieces(self, operator, name, inputs, attributes, values):
+        """Add a node whose outputs are values of the model, with the given names; return a list of `Entry`."""
+        shapes = [self.evaluator.shape(value) for value in values]
+        attributes = {key: str(value) for key, value in attributes.items()}
+        first = self._add(name, operator, inputs, attributes, {}, shapes, True, values)
+        return [Entry(first.node, slot) for slot in range(len(values))]
+
+    def _add(self, name, operator, inputs, attributes, facts, shapes, varies, values):
+        node = Node(
+            len(self.graph.nodes),
+            self._free_name(name),
+            operator,
+            attributes,
+            facts,
+            [entry.node for entry in inputs],
+            [entry.slot for entry in inputs],
+            shapes,
+            varies,
+        )
+        self.graph.nodes.append(node)
+        for slot, value in enumerate(values):
+            if value is not None:
+                self._values[Entry(node, slot)] = (value, None) if isinstance(value, str) else value
+        return Entry(node, 0)
+
+    def _free_name(self, name):
+        while name in self._names:
+            name += '_'
+        self._names.add(name)
+        return name
+
+    def add_step(self, name, source, step, value):
+        """Add the activation of a `Step`; return its `Entry`: signs -1 and 1, or levels from 0 on.
+
+        `value` is the name of the value of the model that has the levels of the step.
+        """
+        lowest, *others = (float(level) for level in step.levels.mean(axis=1))
+        if len(others) == 1:
+            facts = {'bits': 1, 'sign': 1, 'method': 'sign', 'encoding': 'sign'}
+            limit = step.levels[0] * 0.75 + step.levels[1] * 0.25  # what is between both levels counts as the higher one
+            made = value, lambda array: np.where(array > _by_channel(limit, array), 1, -1).astype(np.float32)
+        else:
+            facts = {'bits': math.ceil(math.log2(len(step.levels))), 'sign': 0, 'method': 'levels'}
+            made = value, lambda array: array - np.float32(lowest)
+        entry = self.add('step', name, [source], self.shape(source), {}, {marks.ROLE: marks.ACTIVATION, **facts}, made)
+        self.steps[entry.node] = step
+        return entry
+
+    def finish(self, outputs):
+        """Set the outputs, a list of `Entry`."""
+        self.outputs = list(outputs)
+        self.graph.outputs, self.graph.output_slots = [entry.node for entry in outputs], [entry.slot for entry in outputs]
+
+    # --- what the converter asks ----------------------------------------------------------------------------------------------------
+
+    def has_value(self, entry):
+        return entry in self._values or not entry.node.depends_on_data
+
+    def compute(self, entries, inputs):
+        made = [self._values[entry] for entry in entries]
+        moved = {name: np.moveaxis(x, 1, -1) if name in self.inputs_moved else x for name, x in inputs.items()}
+        arrays = self.evaluator.run([name for name, _ in made], {name: np.ascontiguousarray(x) for name, x in moved.items()})
+        return [arrays[name] if function is None else function(arrays[name]) for name, function in made]
+
+    def is_float32(self, entry):
+        value = self._values.get(entry)
+        return value is None or value[1] is not None or self.evaluator.sampled[value[0]].dtype == np.float32
+
+    def activation_input(self, node):
+        return self.sources(node)[0]
+
+    def activation_interior(self, node):
+        return set()
+
+    def levels(self, entry):
+        step = self.steps.get(self.before_identities(entry).node)
+        if step is None or len(step.levels) < 3:
+            return None
+        levels = step.levels.mean(axis=1)
+        return tuple(float(level) for level in levels - levels[0])
+
+    def comparisons(self, sample):
+        return StepComparisons(self)
+
+
+class StepComparisons(Comparisons):
+    """The comparisons of the steps that were recognized."""
+
+    def __init__(self, network):
+        self.unclear = []
+        self._network = network
+
+    def __call__(self, node):
+        return self._network.sources(node)[0], self._network.steps[node].comparisons
+
+
+def _by_channel(numbers, array):
+    return numbers.reshape(1, -1, *(1,) * (array.ndim - 2))
+
+
+def require_single_levels(step, name):
+    """Raise `UserError` if a value of more than two levels has other ones in each channel."""
+    if len(step.levels) > 2 and np.ptp(step.levels, axis=1).max() > 1e-4 * np.abs(step.levels).max():
+        raise UserError(f'{name} has other levels in each channel, which has no packed form')

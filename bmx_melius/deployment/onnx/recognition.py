@@ -1,0 +1,262 @@
+"""Recognition of binarization by evaluation: values that take few levels, and weights that are signs, whatever computes them.
+
+Exporters leave the estimators of gradients in a model: a sign is a chain of comparisons, polynomials, sums and differences whose result
+is -1 or 1 up to a rounding error. So no pattern is looked for. A value that is computed element by element from another one is evaluated
+on float32 numbers of all magnitudes; if it takes few levels, the numbers at which it changes are found by a search over the order of
+float32 (`bmx_melius.deployment.convert.thresholds`), with ONNX Runtime's own rounding.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from ..convert.thresholds import NotMonotoneError, switching_points
+
+MAX_LEVELS = 16  # of a value that becomes bit planes
+_EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are one level with rounding errors
+# Magnitudes up to which a value must have its levels: all numbers, those whose square is finite, and those beside which a difference of 1
+# keeps its first digits, as in (sign(x) - x) + x.
+_BOUNDS = (float(np.finfo(np.float32).max), 1e15, 2.0**12)
+_ROUNDING = 2.0**-22  # error of a sum relative to the largest number in it
+_TIE = 16  # numbers at which a sign may be 0 because its argument is 0 up to rounding
+_MAX_PARTS = 3  # of weights
+
+
+@dataclasses.dataclass
+class Step:
+    """A value that is a step function of another one.
+
+    Attributes
+    ----------
+    source : str
+        Name of the value that it compares.
+    levels : numpy.ndarray of float64, shape (n, channels)
+        Its levels, rising.
+    comparisons : list of (numpy.ndarray of float32, numpy.ndarray of bool), each (channels,)
+        For each level but the lowest one, threshold and flip: it has this level or a higher one where (x >= threshold) != flip.
+    bound : float
+        Largest magnitude of x for which this holds.
+    tied : int
+        Number of channels in which a number has the level between both, as 0 has in sign(x).
+    """
+
+    source: str
+    levels: np.ndarray
+    comparisons: list
+    bound: float
+    tied: int = 0
+
+
+def find_step(evaluator, name):
+    """Return the `Step` by which a value is computed, or None."""
+    if not _has_few_numbers(evaluator.sampled[name]):
+        return None
+    for cone in evaluator.cones(name):
+        step = _step_from(evaluator, cone, name)
+        if step is not None:
+            return step
+    return None
+
+
+def _step_from(evaluator, cone, name):
+    """Return the `Step` from the source of a cone to a value, or None."""
+    function, channels = evaluator.function(cone, name), evaluator.shape(name)[1]
+    nonnegative = is_nonnegative(evaluator, cone.source)
+    for bound in _BOUNDS:
+        low = 0.0 if nonnegative else -bound
+        try:
+            step = _step_of(lambda x: function(np.clip(x, low, bound)).astype(np.float64), channels, bound)  # noqa: B023  called here only
+        except NotMonotoneError:
+            step = None
+        if step is not None:
+            step.source = cone.source
+            return step
+    return None
+
+
+def _has_few_numbers(array):
+    """Return whether a value of a sample has few different numbers in each channel, up to rounding errors."""
+    if array.ndim < 2 or array.dtype != np.float32 or not np.isfinite(array).all():
+        return False
+    scale = max(float(np.abs(array).max()), 1e-30)
+    by_channel = np.rint(array.swapaxes(0, 1).reshape(array.shape[1], -1) / (scale * _EQUAL))
+    by_channel.sort(axis=1)
+    return bool(((np.diff(by_channel, axis=1) > 1).sum(axis=1) < MAX_LEVELS).all())
+
+
+def _grid(bound):
+    magnitudes = np.unique(
+        np.concatenate([np.geomspace(1e-44, bound, 600), np.geomspace(1e-3, min(bound, 1e3), 1200), np.linspace(0, min(bound, 64), 800)])
+    )
+    return np.concatenate([-magnitudes[::-1], magnitudes]).astype(np.float32)
+
+
+def _step_of(function, channels, bound):
+    grid = np.broadcast_to(_grid(bound), (channels, len(_grid(bound))))
+    with np.errstate(invalid='ignore', over='ignore'):
+        values = function(grid)
+    if not np.isfinite(values).all():
+        return None
+    scale = float(np.abs(values).max())
+    tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
+    found = [_clusters(row, tolerance) for row in values]
+    if max(map(len, found)) > MAX_LEVELS or max(map(len, found)) < 2 or not scale:
+        return None
+    levels = _common_levels(found, tolerance)
+    if levels is None:
+        return None
+    comparisons = []
+    for lower, upper in zip(levels, levels[1:]):
+        middle = ((lower + upper) / 2)[:, None]
+        comparisons.append(switching_points(lambda x: function(x) > middle, channels))  # noqa: B023
+    tied = 0
+    if len(levels) == 3 or len(levels) == 2:
+        levels, comparisons, tied = _without_tie(function, levels, comparisons, tolerance)
+    step = Step('', levels, comparisons, bound, tied)
+    return step if _holds(function, step, grid, tolerance) else None
+
+
+def _clusters(row, tolerance):
+    """Return the mean of each group of numbers that differ by less than the tolerance from the one before, ascending."""
+    row = np.sort(row)
+    return [float(group.mean()) for group in np.split(row, np.flatnonzero(np.diff(row) > tolerance) + 1)]
+
+
+def _common_levels(found, tolerance):
+    """Return levels (n, channels) from those of each channel, of which a constant channel may have one; None if they differ in number."""
+    most = max(found, key=len)
+    levels = np.array([row if len(row) == len(most) else most for row in found]).T
+    for channel, row in enumerate(found):
+        if len(row) != len(most) and any(np.abs(levels[:, channel] - level).min() > tolerance for level in row):
+            return None
+    return levels
+
+
+def _without_tie(function, levels, comparisons, tolerance):
+    """Return levels and comparisons without a level between two others that only a few numbers have, and in how many channels it exists."""
+    if len(levels) == 2:  # the grid may have missed such numbers
+        lower, upper = levels
+        channels, middles = len(lower), [lower * 0.75 + upper * 0.25, lower * 0.25 + upper * 0.75]
+        comparisons = [switching_points(lambda x, m=middle: function(x) > m[:, None], channels) for middle in middles]
+    (first, flips), (second, other_flips) = comparisons
+    constant = np.isinf(first) | np.isinf(second)
+    if not np.array_equal(flips[~constant], other_flips[~constant]):
+        return levels, comparisons, 0
+    width = np.where(constant, first != second, np.abs(_position(first) - _position(second)))
+    if width.max() > _TIE:
+        return (levels, comparisons, 0) if len(levels) == 3 else (levels, [comparisons[0]], 0)
+    if len(levels) == 3:
+        levels = levels[[0, 2]]
+    return levels, comparisons[:1], int((width > 0).sum())  # such a number counts as the higher level
+
+
+def _position(x):
+    """Return the positions of float32 numbers in their order; 0 and -0 have one."""
+    bits = np.where(np.isfinite(x), x, 0).astype(np.float32).view(np.int32).astype(np.int64)
+    return np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))
+
+
+def _holds(function, step, grid, tolerance):
+    """Return whether the comparisons give the levels of the function on a grid and next to the thresholds."""
+    near = [grid]
+    for threshold, _ in step.comparisons:
+        finite = np.where(np.isfinite(threshold), threshold, np.float32(0)).astype(np.float32)[:, None]
+        near += [finite * np.float32(factor) for factor in (0.5, 1 - 1e-4, 1 + 1e-4, 2)]
+    x = np.clip(np.concatenate(near, axis=1), -step.bound, step.bound).astype(np.float32)
+    index = sum(((x >= threshold[:, None]) != flip[:, None]).astype(int) for threshold, flip in step.comparisons)
+    expected = np.take_along_axis(step.levels.T, index, axis=1)
+    wrong = np.abs(function(x) - expected) > 2 * tolerance
+    if step.tied:
+        middle = step.levels.mean(axis=0)[:, None]
+        wrong &= np.abs(function(x) - middle) > 2 * tolerance
+    return not wrong.any()
+
+
+_NONNEGATIVE = ('Relu', 'Sigmoid', 'Abs', 'Softplus', 'Softmax', 'Exp')
+_PRESERVING = (
+    *('MaxPool', 'AveragePool', 'GlobalAveragePool', 'GlobalMaxPool', 'Concat', 'Reshape', 'Flatten', 'Transpose', 'Identity', 'Dropout'),
+    *('Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Add', 'Sum', 'Mul', 'ReduceMean', 'ReduceMax', 'DepthToSpace'),
+)
+
+
+def is_nonnegative(evaluator, name):
+    """Return whether a value cannot be negative, because of the operators that compute it."""
+    waiting, seen = [name], set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        constant = evaluator.constant(value)
+        if constant is not None:
+            if constant.dtype.kind == 'f' and not (constant >= 0).all():
+                return False
+            continue
+        operator = evaluator.producers.get(value)
+        if operator is None:
+            return False
+        if operator.kind in _NONNEGATIVE:
+            continue
+        if operator.kind == 'Clip' and len(operator.inputs) > 1 and operator.inputs[1]:
+            low = evaluator.constant(operator.inputs[1])
+            if low is not None and low >= 0:
+                continue
+            return False
+        if operator.kind not in _PRESERVING:
+            return False
+        count = 1 if operator.kind in ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean') else None
+        waiting.extend(source for source in operator.inputs[:count] if source)
+    return True
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class WeightParts:
+    """Weights of few levels as a sum: signs times a number for each filter or kernel position, and a mean for each filter.
+
+    Attributes
+    ----------
+    parts : list of numpy.ndarray of float64
+        Of the shape of the weight.
+    means : numpy.ndarray of float64 or None
+        (filters,); None if all are 0.
+    """
+
+    parts: list
+    means: 'np.ndarray | None'
+
+
+def weight_parts(weight):
+    """Return the `WeightParts` of a weight (filters, ...), or None if it has more than four levels in a filter."""
+    weight = weight.astype(np.float64)
+    rows = weight.reshape(len(weight), -1)
+    scale = np.abs(rows).max()
+    if not np.isfinite(scale) or not scale:
+        return None
+    tolerance = scale * _EQUAL / 10
+    magnitudes = np.abs(weight)
+    if weight.ndim > 2:
+        by_position = magnitudes.mean(axis=1, keepdims=True)
+        if (by_position > tolerance).all() and (np.abs(magnitudes - by_position) <= tolerance).all():
+            by_filter = magnitudes.reshape(len(weight), -1).mean(axis=1).reshape(-1, *(1,) * (weight.ndim - 1))
+            same = (np.abs(magnitudes - by_filter) <= tolerance).all()
+            return WeightParts([np.where(weight > 0, 1, -1) * (by_filter if same else by_position)], None)
+    levels = [_clusters(row, tolerance) for row in rows]
+    count = max(map(len, levels))
+    if count > _MAX_PARTS + 1:
+        return None
+    if count == 1 or all(len(row) == 1 or len(row) == 2 and abs(row[0] + row[1]) <= tolerance for row in levels):
+        by_filter = np.abs(rows).mean(axis=1, keepdims=True)
+        return WeightParts([(np.where(rows > 0, 1, -1) * by_filter).reshape(weight.shape)], None)
+    levels = np.array([row + [row[-1]] * (count - len(row)) for row in levels])
+    index = np.argmin(np.abs(rows[:, :, None] - levels[:, None, :]), axis=2)
+    differences, means = np.diff(levels, axis=1), levels[:, :1] + np.diff(levels, axis=1).sum(axis=1, keepdims=True) / 2
+    if count == 4 and (np.abs(differences - differences.mean(axis=1, keepdims=True)) <= 2 * tolerance).all():
+        half = differences.mean(axis=1, keepdims=True) / 2
+        parts = [np.where(index >> bit & 1, 1, -1) * half * (1 << bit) for bit in (1, 0)]
+    else:
+        parts = [np.where(index > level, 1, -1) * differences[:, level : level + 1] / 2 for level in range(count - 1)]
+    means = np.where(np.abs(means) <= tolerance, 0, means)[:, 0]
+    return WeightParts([part.reshape(weight.shape) for part in parts], means if means.any() else None)

@@ -1,0 +1,668 @@
+"""Translation of the operators of ONNX to those of the converter's rules, which are MXNet's.
+
+Each function translates one kind of operator: (translator, operator) -> None. What has no counterpart raises `UntranslatableError`; it
+matters only if an output of the model depends on it.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from ...errors import UserError
+from ..convert.network import Entry
+from .network import OnnxNetwork
+from .recognition import find_step
+
+TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
+
+
+class UntranslatableError(Exception):
+    """An operator has no counterpart; the message gives the reason."""
+
+
+class RefusedError(UntranslatableError):
+    """A value cannot be computed because an operator before it has no counterpart; the message names that operator."""
+
+
+@dataclasses.dataclass
+class Signs:
+    """A value of two levels: signs, times `scale`, plus `shift`, each a number."""
+
+    entry: Entry
+    scale: float
+    shift: float
+
+
+@dataclasses.dataclass
+class Layer:
+    """A convolution or dense layer of the model.
+
+    Attributes
+    ----------
+    name : str
+    weights : int
+        Number of its weights.
+    bits : float
+        Bits that each takes in the program.
+    reason : str
+        Why it stays real-valued; '' if it is binary.
+    """
+
+    name: str
+    weights: int
+    bits: float
+    reason: str = ''
+
+
+class Translator:
+    """A model being translated.
+
+    Attributes
+    ----------
+    network : OnnxNetwork
+    layers : list of Layer
+    notes : list of str
+        What was left out.
+    tied : list of (str, Step)
+        Signs that are 0 where their argument is.
+    """
+
+    def __init__(self, evaluator):
+        self.evaluator, self.network = evaluator, OnnxNetwork(evaluator)
+        self.layers, self.notes, self.tied = [], [], []
+        self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
+        self.signs = {}  # Entry -> Signs
+        self.last_channels = {}  # name of a value (N, ..., C) -> name of the same value with the channels second
+        self.flat_shapes = {}  # name of a value (N, elements) -> (C, H, W) that it was flattened from with the channels last
+        self._steps = {}
+
+    # --- values ---------------------------------------------------------------------------------------------------------------------
+
+    def entry(self, name):
+        """Return the `Entry` of a value; constants become parameters."""
+        if name in self._refused:
+            raise RefusedError(self._refused[name])
+        if name not in self._entries:
+            constant = self.constant(name)
+            if constant is None or constant.dtype != np.float32:
+                raise UntranslatableError(f'it reads {name}, which is not translated')
+            self._entries[name] = self.network.add_constant(constant, name)
+        return self._entries[name]
+
+    def set(self, name, entry):
+        """Record the `Entry` of a value."""
+        self._entries[name] = entry
+
+    def constant(self, name):
+        """Return the array of a constant, or None."""
+        return self.evaluator.constant(name)
+
+    def shape(self, name):
+        """Return the shape of a value."""
+        return self.evaluator.shape(name)
+
+    def require_constant(self, operator, position, default=None):
+        """Return the array of input `position` of an operator, or `default` if there is none."""
+        if len(operator.inputs) <= position or not operator.inputs[position]:
+            return default
+        array = self.constant(operator.inputs[position])
+        if array is None:
+            raise UntranslatableError(f'its input {operator.inputs[position]} depends on the data; constants can be packed')
+        return array
+
+    def add(self, operator, mxnet_operator, inputs=None, attributes=None, **more):
+        """Add the node that an operator of ONNX becomes: with its first input unless others are given, and its first output."""
+        inputs = [self.entry(operator.inputs[0])] if inputs is None else inputs
+        output = operator.outputs[0]
+        self.set(output, self.network.add(mxnet_operator, operator.name, inputs, self.shape(output), attributes, value=output, **more))
+
+    def add_inner(self, operator, mxnet_operator, inputs, shape, attributes=None, **more):
+        """Add one of several nodes of an operator, whose result is not a value of the model; return its `Entry`."""
+        return self.network.add(mxnet_operator, f'{operator.name}_{mxnet_operator.strip("_")}', inputs, shape, attributes, **more)
+
+    # --- translation ----------------------------------------------------------------------------------------------------------------
+
+    def translate(self, outputs):
+        """Translate what the given outputs of the model depend on."""
+        for name in self.network.shapes:
+            self.set(name, self.network.add_input(name))
+        for operator in self._needed(outputs):
+            try:
+                self._translate(operator)
+            except UntranslatableError as error:
+                reason = str(error) if isinstance(error, RefusedError) else f'node {operator.name} ({operator.kind}): {error}'
+                self._refused.update(dict.fromkeys(operator.outputs, reason))
+        try:
+            self.network.finish([self.entry(name) for name in outputs])
+        except UntranslatableError as error:
+            raise UserError(f'{self.evaluator.model.path}: {error}') from error
+
+    def _needed(self, outputs):
+        """Return the operators on which outputs depend, in topological order. What only leads to a step is not among them."""
+        waiting, needed = list(outputs), set()
+        while waiting:
+            name = waiting.pop()
+            operator = self.evaluator.producers.get(name)
+            if operator is None or name not in self.evaluator.varying or (operator, name) in needed:
+                continue
+            needed.add((operator, name))
+            step = self.step(name)
+            waiting.extend([step.source] if step else operator.inputs)
+        chosen = {operator for operator, _ in needed}
+        return [operator for operator in self.evaluator.model.operators if operator in chosen]
+
+    def step(self, name):
+        """Return the `Step` by which a value is computed, or None."""
+        if name not in self._steps:
+            self._steps[name] = find_step(self.evaluator, name) if name in self.evaluator.producers else None
+        return self._steps[name]
+
+    def _translate(self, operator):
+        for name in operator.outputs:
+            if name in self._steps and self._steps[name]:
+                self._add_step(operator, name, self._steps[name])
+                return
+        if operator.kind not in TRANSLATIONS:
+            raise UntranslatableError('there is no packed form of this operator')
+        TRANSLATIONS[operator.kind](self, operator)
+
+    def _add_step(self, operator, name, step):
+        source = self.entry(step.source)
+        if step.tied:
+            self.tied.append((operator.name, step))
+        levels = step.levels
+        uniform = (np.ptp(levels, axis=1) <= 1e-4 * np.abs(levels).max()).all()
+        if len(levels) > 2 and not uniform:
+            raise UntranslatableError('it has other levels in each channel')
+        lowest, highest = levels[0], levels[-1]
+        activation = self.network.add_step(operator.name, source, step, name)
+        if len(levels) > 2:
+            shift = float(lowest.mean())
+            self.set(name, activation if not shift else self._scaled(operator, activation, name, 1.0, shift))
+            self.signs[self.entry(name)] = Signs(activation, 1.0, shift)
+            return
+        scale, shift = (highest - lowest) / 2, (highest + lowest) / 2
+        if uniform:
+            scale, shift = _rounded(scale.mean(), np.abs(levels).max()), _rounded(shift.mean(), np.abs(levels).max())
+            self.set(name, activation if (scale, shift) == (1, 0) else self._scaled(operator, activation, name, scale, shift))
+            self.signs[self.entry(name)] = Signs(activation, scale, shift)
+        else:
+            self.set(name, self._scaled(operator, activation, name, scale, shift))
+
+    def _scaled(self, operator, entry, name, scale, shift):
+        """Add entry * scale + shift, whose result is the value `name` of the model."""
+        shape = self.shape(name)
+        if np.ndim(scale):
+            by_channel = (1, -1, *(1,) * (len(shape) - 2))
+            factor = self.network.add_constant(np.reshape(scale, by_channel), f'{operator.name}_scale')
+            summand = self.network.add_constant(np.reshape(shift, by_channel), f'{operator.name}_shift')
+            scaled = self.add_inner(operator, 'broadcast_mul', [entry, factor], shape)
+            return self.network.add('broadcast_add', f'{operator.name}_levels', [scaled, summand], shape, value=name)
+        scaled = self.add_inner(operator, '_mul_scalar', [entry], shape, {'scalar': scale})
+        return self.network.add('_plus_scalar', f'{operator.name}_levels', [scaled], shape, {'scalar': shift}, value=name)
+
+    def levels_of(self, name):
+        """Return the `Signs` of a value that takes few levels, or None."""
+        return self.signs.get(self._entries.get(name))
+
+
+def _rounded(number, largest):
+    """Return a level, without the rounding error of the exporter's chain of operations."""
+    nearest = float(np.rint(number * 64) / 64)
+    return nearest if abs(number - nearest) <= 1e-5 * largest else float(number)
+
+
+def translate(*kinds):
+    """Register the decorated function for operators of these kinds."""
+
+    def add(function):
+        TRANSLATIONS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return add
+
+
+# --- elementwise ------------------------------------------------------------------------------------------------------------------------
+
+_UNARY = {'Relu': 'relu', 'Sigmoid': 'sigmoid', 'Tanh': 'tanh', 'Abs': 'abs', 'Neg': 'negative', 'Identity': 'identity'}
+
+
+@translate(*_UNARY)
+def _unary(t, operator):
+    t.add(operator, _UNARY[operator.kind])
+    signs = t.levels_of(operator.inputs[0])
+    if operator.kind == 'Identity' and signs:
+        t.signs[t.entry(operator.outputs[0])] = signs
+
+
+@translate('Dropout')
+def _dropout(t, operator):
+    t.add(operator, 'identity')
+
+
+@translate('LeakyRelu')
+def _leaky_relu(t, operator):
+    t.add(operator, 'LeakyReLU', attributes={'act_type': 'leaky', 'slope': operator.attributes.get('alpha', 0.01)})
+
+
+@translate('Elu')
+def _elu(t, operator):
+    t.add(operator, 'LeakyReLU', attributes={'act_type': 'elu', 'slope': operator.attributes.get('alpha', 1.0)})
+
+
+@translate('Selu')
+def _selu(t, operator):
+    t.add(operator, 'LeakyReLU', attributes={'act_type': 'selu'})
+
+
+@translate('Gelu')
+def _gelu(t, operator):
+    if operator.attributes.get('approximate', 'none') != 'none':
+        raise UntranslatableError('it approximates GELU by tanh')
+    t.add(operator, 'LeakyReLU', attributes={'act_type': 'gelu'})
+
+
+@translate('HardSigmoid')
+def _hard_sigmoid(t, operator):
+    t.add(operator, 'hard_sigmoid', attributes={name: operator.attributes.get(name, default) for name, default in _HARD_SIGMOID.items()})
+
+
+_HARD_SIGMOID = {'alpha': 0.2, 'beta': 0.5}
+
+
+@translate('HardSwish')
+def _hard_swish(t, operator):
+    x = t.entry(operator.inputs[0])
+    gate = t.add_inner(operator, 'hard_sigmoid', [x], t.network.shape(x), {'alpha': 1 / 6, 'beta': 0.5})
+    t.add(operator, 'elemwise_mul', [x, gate])
+
+
+@translate('PRelu')
+def _prelu(t, operator):
+    slope = _of_channels(t.require_constant(operator, 1), t.shape(operator.inputs[0]))
+    slope = t.network.add_constant(slope, f'{operator.name}_slope')
+    t.add(operator, 'LeakyReLU', [t.entry(operator.inputs[0]), slope], {'act_type': 'prelu'})
+
+
+def _of_channels(array, shape):
+    """Return constants (channels,) or (1,) from an array that is repeated to `shape`."""
+    array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    if array.size != array.shape[1]:
+        raise UntranslatableError('its constants differ within a channel')
+    return array.reshape(-1)
+
+
+@translate('Clip')
+def _clip(t, operator):
+    largest = float(np.finfo(np.float32).max)
+    if 'min' in operator.attributes or 'max' in operator.attributes:
+        low, high = operator.attributes.get('min', -largest), operator.attributes.get('max', largest)
+    else:
+        low, high = (float(t.require_constant(operator, i, default)) for i, default in ((1, -largest), (2, largest)))
+    t.add(operator, 'clip', attributes={'a_min': low, 'a_max': high})
+
+
+_BINARY = {'Add': 'broadcast_add', 'Sub': 'broadcast_sub', 'Mul': 'broadcast_mul', 'Div': 'broadcast_div'}
+_EXTREMES = {'Max': ('broadcast_maximum', '_maximum_scalar'), 'Min': ('broadcast_minimum', '_minimum_scalar')}
+
+
+@translate(*_BINARY)
+def _binary(t, operator):
+    t.add(operator, _BINARY[operator.kind], [_operand(t, operator, name) for name in operator.inputs])
+
+
+def _operand(t, operator, name):
+    """Return the `Entry` of an input; of a constant, with as many axes as the result has."""
+    array, shape = t.constant(name), t.shape(operator.outputs[0])
+    if array is None:
+        return t.entry(name)
+    if array.dtype != np.float32:
+        raise UntranslatableError(f'it reads constants of {array.dtype}')
+    array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    for axis in (axis for axis in range(len(shape)) if axis != 1 and array.shape[axis] > 1):
+        first = array.take([0], axis)
+        if np.array_equal(np.broadcast_to(first, array.shape), array):
+            array = first
+    return t.network.add_constant(array, f'{operator.name}_constant')
+
+
+@translate('Max', 'Min')
+def _extreme(t, operator):
+    of_values, of_number = _EXTREMES[operator.kind]
+    constants = [t.constant(name) for name in operator.inputs]
+    numbers = [array for array in constants if array is not None]
+    if len(operator.inputs) != 2 or len(numbers) == 2:
+        raise UntranslatableError(f'it compares {len(operator.inputs)} values; two can be packed')
+    if not numbers:
+        t.add(operator, of_values, [t.entry(name) for name in operator.inputs])
+    elif np.unique(numbers[0]).size == 1:
+        x = next(name for name, array in zip(operator.inputs, constants) if array is None)
+        t.add(operator, of_number, [t.entry(x)], {'scalar': float(numbers[0].reshape(-1)[0])})
+    else:
+        raise UntranslatableError('it compares with several numbers')
+
+
+@translate('Sum')
+def _sum(t, operator):
+    t.add(operator, 'add_n', [t.entry(name) for name in operator.inputs])
+
+
+@translate('Pow')
+def _power(t, operator):
+    exponent = t.require_constant(operator, 1)
+    if exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
+        raise UntranslatableError('only squares can be packed')
+    t.add(operator, 'square')
+
+
+# --- normalization and pooling ----------------------------------------------------------------------------------------------------------
+
+
+@translate('BatchNormalization')
+def _batch_normalization(t, operator):
+    if operator.attributes.get('training_mode', 0):
+        raise UntranslatableError('it is in training mode: export the network in evaluation mode (net.eval())')
+    parameters = [t.network.add_constant(t.require_constant(operator, position), name) for position, name in _statistics(operator)]
+    attributes = {'eps': operator.attributes.get('epsilon', 1e-5), 'fix_gamma': False}
+    t.add(operator, 'BatchNorm', [t.entry(operator.inputs[0]), *parameters], attributes)
+
+
+def _statistics(operator):
+    return [(position, f'{operator.name}_{name}') for position, name in enumerate(('gamma', 'beta', 'mean', 'variance'), 1)]
+
+
+def _window(t, operator, kernel, dilation=True):
+    """Return the window of a convolution or pooling as attributes of MXNet's operators."""
+    a, axes = operator.attributes, len(kernel)
+    strides, dilations = list(a.get('strides', [1] * axes)), list(a.get('dilations', [1] * axes))
+    pads = list(a.get('pads', [0] * (2 * axes)))
+    automatic = a.get('auto_pad', 'NOTSET')
+    if automatic in ('SAME_UPPER', 'SAME_LOWER'):
+        begins, ends = [], []
+        for size, extent, stride, distance in zip(t.shape(operator.inputs[0])[2:], kernel, strides, dilations):
+            total = max(0, (-(-size // stride) - 1) * stride + (extent - 1) * distance + 1 - size)
+            smaller, larger = total // 2, total - total // 2
+            begins.append(smaller if automatic == 'SAME_UPPER' else larger)
+            ends.append(larger if automatic == 'SAME_UPPER' else smaller)
+        pads = begins + ends
+    elif automatic == 'VALID':
+        pads = [0] * (2 * axes)
+    if min(pads) < 0:
+        raise UntranslatableError('its padding is negative')
+    window = {'kernel': tuple(kernel), 'stride': tuple(strides), 'pad': tuple(pads[:axes]), 'pad_end': tuple(pads[axes:])}
+    if dilation:
+        window['dilate'] = tuple(dilations)
+    elif set(dilations) != {1}:
+        raise UntranslatableError('its window is dilated')
+    if axes == 3 and window['pad'][0] != window['pad_end'][0]:
+        raise UntranslatableError('its padding of the depth differs at both ends')
+    return window
+
+
+@translate('MaxPool', 'AveragePool')
+def _pool(t, operator):
+    window = _window(t, operator, operator.attributes['kernel_shape'], dilation=False)
+    attributes = {**window, 'pooling_convention': 'full' if operator.attributes.get('ceil_mode', 0) else 'valid'}
+    attributes['pool_type'] = 'max' if operator.kind == 'MaxPool' else 'avg'
+    if operator.kind == 'AveragePool':
+        attributes['count_include_pad'] = bool(operator.attributes.get('count_include_pad', 0))
+    if len(operator.outputs) > 1 and operator.outputs[1]:
+        raise UntranslatableError('it returns indices')
+    _moved(t, operator, 'Pooling', attributes, keeps_levels=operator.kind == 'MaxPool')
+
+
+def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
+    """Add a node that selects elements of its inputs: of signs, if all of them have the same two levels and the higher one is positive."""
+    signs = [t.levels_of(name) for name in operator.inputs[: len(operator.inputs) if mxnet_operator == 'Concat' else 1]]
+    inputs = [t.entry(name) for name in operator.inputs[: len(signs)]]
+    two_levels = all(signs) and len({(each.scale, each.shift) for each in signs}) == 1 and signs[0].entry.node not in _with_planes(t)
+    if not (keeps_levels and two_levels and signs[0].scale > 0) or (signs[0].scale, signs[0].shift) == (1, 0):
+        t.add(operator, mxnet_operator, inputs, attributes)
+        if keeps_levels and two_levels:
+            t.signs[t.entry(operator.outputs[0])] = Signs(t.entry(operator.outputs[0]), 1.0, 0.0)
+        return
+    output, first = operator.outputs[0], signs[0]
+    made = output, lambda array: np.where(array > first.shift, 1, -1).astype(np.float32)
+    moved = t.network.add(mxnet_operator, operator.name, [each.entry for each in signs], t.shape(output), attributes, value=made)
+    t.set(output, t._scaled(operator, moved, output, first.scale, first.shift))
+    t.signs[t.entry(output)] = Signs(moved, first.scale, first.shift)
+
+
+def _with_planes(t):
+    return {node for node, step in t.network.steps.items() if len(step.levels) > 2}
+
+
+@translate('GlobalAveragePool', 'GlobalMaxPool')
+def _global_pool(t, operator):
+    kind = 'avg' if operator.kind == 'GlobalAveragePool' else 'max'
+    t.add(operator, 'Pooling', attributes={'global_pool': True, 'pool_type': kind, 'kernel': (1,) * (len(t.shape(operator.inputs[0])) - 2)})
+
+
+@translate('ReduceMean', 'ReduceMax')
+def _reduction(t, operator):
+    rank = len(t.shape(operator.inputs[0]))
+    axes = operator.attributes.get('axes')
+    if axes is None:
+        axes = t.require_constant(operator, 1, np.arange(rank))
+    axes = tuple(sorted(int(axis) % rank for axis in axes))
+    name = operator.inputs[0]
+    if name in t.last_channels and axes == tuple(range(1, rank - 1)) and not operator.attributes.get('keepdims', 1):
+        name, axes = t.last_channels[name], tuple(range(2, rank))
+    attributes = {'axis': axes, 'keepdims': bool(operator.attributes.get('keepdims', 1))}
+    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [t.entry(name)], attributes)
+
+
+# --- moves ------------------------------------------------------------------------------------------------------------------------------
+
+
+@translate('Concat')
+def _concat(t, operator):
+    if any(t.constant(name) is not None for name in operator.inputs):
+        raise UntranslatableError('it concatenates constants')
+    _moved(t, operator, 'Concat', {'dim': operator.attributes['axis'] % len(t.shape(operator.outputs[0]))})
+
+
+@translate('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
+def _reshape(t, operator):
+    name, output = operator.inputs[0], operator.outputs[0]
+    shape = t.shape(output)
+    if name in t.last_channels and len(shape) == 2:
+        source = t.last_channels[name]
+        flat = t.network.add('Reshape', operator.name, [t.entry(source)], shape, {'shape': shape})
+        t.set(output, flat)
+        t.flat_shapes[output] = t.shape(source)[1:]
+        signs = t.levels_of(source)
+        if signs and (signs.scale, signs.shift) == (1, 0):
+            t.signs[flat] = Signs(flat, 1.0, 0.0)
+        return
+    _moved(t, operator, 'Reshape', {'shape': shape})
+
+
+@translate('Transpose')
+def _transpose(t, operator):
+    name, output = operator.inputs[0], operator.outputs[0]
+    rank = len(t.shape(name))
+    order = tuple(operator.attributes.get('perm', reversed(range(rank))))
+    if order == tuple(range(rank)):
+        return t.add(operator, 'identity')
+    to_last, to_second = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+    if order == to_last and rank > 2:
+        t.last_channels[output] = name
+        if 1 in (t.shape(name)[1], int(np.prod(t.shape(name)[2:]))):  # the elements keep their order
+            t.add(operator, 'Reshape', attributes={'shape': t.shape(output)})
+            return
+        raise UntranslatableError('it moves the channels to the end')
+    if order == to_second and name in t.last_channels:
+        t.set(output, t.entry(t.last_channels[name]))
+        return
+    if order == to_second and name in t.network.shapes:
+        return _of_channels_last(t, operator)
+    t.add(operator, 'transpose', attributes={'axes': order})
+
+
+def _of_channels_last(t, operator):
+    """Make an input with the channels last one with the channels second."""
+    name, output = operator.inputs[0], operator.outputs[0]
+    readers = [other for other in t.evaluator.model.operators if name in other.inputs]
+    if len(readers) > 1:
+        raise UntranslatableError(f'the input {name} is read with the channels second and last')
+    entry = t.entry(name)
+    entry.node.shapes[0] = t.shape(output)
+    t.network.shapes[name] = t.shape(output)
+    t.network.inputs_moved[name] = tuple(operator.attributes['perm'])
+    t.set(output, entry)
+    t.notes.append(f'the input {name} has the channels second in the packed network: {t.shape(output)}, not {t.shape(name)}')
+
+
+@translate('Slice')
+def _slice(t, operator):
+    name, shape = operator.inputs[0], t.shape(operator.inputs[0])
+    if 'starts' in operator.attributes:
+        starts, ends = operator.attributes['starts'], operator.attributes['ends']
+        axes, steps = operator.attributes.get('axes', range(len(starts))), [1] * len(starts)
+    else:
+        starts, ends = (t.require_constant(operator, position) for position in (1, 2))
+        axes = t.require_constant(operator, 3, range(len(starts)))
+        steps = t.require_constant(operator, 4, [1] * len(starts))
+    entry, ranges = t.entry(name), {}
+    for begin, end, axis, step in zip(starts, ends, axes, steps):
+        taken = range(shape[int(axis)])[slice(int(begin), int(end), int(step))]
+        if taken != range(shape[int(axis)]):
+            ranges[int(axis) % len(shape)] = taken
+    if not ranges:
+        return t.add(operator, 'identity', [entry])
+    if 0 in ranges:
+        raise UntranslatableError('it slices the batch')
+    strides = {axis: taken.step for axis, taken in ranges.items() if axis > 1}
+    complete = all(taken == range(0, shape[axis], taken.step) for axis, taken in ranges.items() if axis > 1)
+    if strides and (not complete or min(strides.values()) < 1 or len(shape) != 4):
+        raise UntranslatableError('it takes a part of the map; channels, and every n-th row and column, can be packed')
+    channels = ranges.get(1)
+    if channels and channels.step != 1:
+        raise UntranslatableError('it takes every n-th channel')
+    if channels and strides:
+        sliced = t.add_inner(operator, 'slice_axis', [entry], (shape[0], len(channels), *shape[2:]), _channel_slice(channels))
+        entry = sliced
+    if strides:
+        count = len(channels) if channels else shape[1]
+        weight = t.network.add_constant(np.ones((count, 1, 1, 1)), f'{operator.name}_weight')
+        stride = tuple(strides.get(axis, 1) for axis in (2, 3))
+        window = {'kernel': (1, 1), 'stride': stride, 'num_filter': count, 'num_group': count, 'no_bias': True}
+        t.add(operator, 'Convolution', [entry, weight], window)
+    else:
+        t.add(operator, 'slice_axis', [entry], _channel_slice(channels))
+
+
+def _channel_slice(channels):
+    return {'axis': 1, 'begin': channels.start, 'end': channels.stop}
+
+
+@translate('Split')
+def _split(t, operator):
+    name = operator.inputs[0]
+    shape = t.shape(name)
+    axis = operator.attributes.get('axis', 0) % len(shape)
+    if axis != 1:
+        raise UntranslatableError(f'it splits axis {axis}; the channels can be split')
+    begin = 0
+    for number, output in enumerate(operator.outputs):
+        size = t.shape(output)[1]
+        attributes = {'axis': 1, 'begin': begin, 'end': begin + size}
+        piece = t.network.add('slice_axis', f'{operator.name}_{number}', [t.entry(name)], t.shape(output), attributes, value=output)
+        t.set(output, piece)
+        begin += size
+
+
+@translate('Pad')
+def _pad(t, operator):
+    before, after, value = padding_of(t, operator)
+    shape = t.shape(operator.inputs[0])
+    if value or before[0] or after[0]:
+        raise UntranslatableError(f'it pads with {value:g}; zeros can be packed, and -1 and 1 before a binary layer')
+    entry = t.entry(operator.inputs[0])
+    if before[1] or after[1]:
+        if any(before[2:]) or any(after[2:]):
+            raise UntranslatableError('it pads the channels and the map')
+        parts = [entry]
+        for count, at_start in ((before[1], True), (after[1], False)):
+            zeros = _zeros(t, operator, entry, count) if count else []
+            parts = [*zeros, *parts] if at_start else [*parts, *zeros]
+        return t.add(operator, 'Concat', parts, {'dim': 1})
+    if len(shape) != 4:
+        raise UntranslatableError('it pads a map that is not 2-D')
+    widths = tuple(size for pair in zip(before, after) for size in pair)
+    t.add(operator, 'Pad', [entry], {'mode': 'constant', 'pad_width': widths, 'constant_value': 0})
+
+
+def _zeros(t, operator, entry, count):
+    """Return a list of entries with `count` channels of zeros beside a value."""
+    shape, zeros = t.network.shape(entry), []
+    while count:
+        size = min(count, shape[1])
+        part = (
+            entry
+            if size == shape[1]
+            else t.add_inner(operator, 'slice_axis', [entry], (shape[0], size, *shape[2:]), {'axis': 1, 'begin': 0, 'end': size})
+        )
+        zeros.append(t.add_inner(operator, '_mul_scalar', [part], (shape[0], size, *shape[2:]), {'scalar': 0.0}))
+        count -= size
+    return zeros
+
+
+def padding_of(t, operator):
+    """Return the padding of an operator `Pad` before and after each axis, and its value."""
+    rank = len(t.shape(operator.inputs[0]))
+    if operator.attributes.get('mode', 'constant') != 'constant':
+        raise UntranslatableError(f'it pads by {operator.attributes["mode"]}')
+    pads = operator.attributes.get('pads')
+    pads = t.require_constant(operator, 1) if pads is None else pads
+    value = operator.attributes.get('value', 0.0)
+    value = t.require_constant(operator, 2, np.float32(value))
+    axes = t.require_constant(operator, 3, range(rank))
+    before, after = [0] * rank, [0] * rank
+    for axis, first, last in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :]):
+        before[int(axis) % rank], after[int(axis) % rank] = int(first), int(last)
+    if min(before + after) < 0:
+        raise UntranslatableError('its padding is negative')
+    return before, after, float(np.reshape(value, -1)[0])
+
+
+@translate('Resize', 'Upsample')
+def _resize(t, operator):
+    before, after = t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
+    scales = {large // small for small, large in zip(before[2:], after[2:])}
+    whole = len(scales) == 1 and all(small * max(scales) == large for small, large in zip(before[2:], after[2:]))
+    if operator.attributes.get('mode', 'nearest') != 'nearest' or not whole or before[:2] != after[:2] or len(before) != 4:
+        raise UntranslatableError('only the enlargement of rows and columns by a whole number, by repetition, can be packed')
+    t.add(operator, 'UpSampling', attributes={'scale': max(scales), 'sample_type': 'nearest'})
+
+
+@translate('DepthToSpace')
+def _depth_to_space(t, operator):
+    size = operator.attributes['blocksize']
+    name, output = operator.inputs[0], operator.outputs[0]
+    shape = t.shape(name)
+    channels, entry = shape[1] // (size * size), t.entry(name)
+    if operator.attributes.get('mode', 'DCR') == 'DCR':  # the channels of a block are those of each position, one after the other
+        entry = _shuffled(t, operator, entry, size * size, shape)
+    kernel = np.zeros((channels, size * size, 1, size, size), np.float32)
+    for position in range(size * size):
+        kernel[:, position, 0, position // size, position % size] = 1
+    weight = t.network.add_constant(kernel.reshape(-1, 1, size, size), f'{operator.name}_weight')
+    window = {'kernel': (size, size), 'stride': (size, size), 'num_filter': channels, 'num_group': channels, 'no_bias': True}
+    t.add(operator, 'Deconvolution', [entry, weight], window)
+    assert t.shape(output)[1] == channels
+
+
+def _shuffled(t, operator, entry, groups, shape):
+    """Add a channel shuffle."""
+    split = (shape[0], groups, shape[1] // groups, *shape[2:])
+    swapped = (split[0], split[2], split[1], *split[3:])
+    parts = t.add_inner(operator, 'Reshape', [entry], split, {'shape': split})
+    parts = t.add_inner(operator, 'transpose', [parts], swapped, {'axes': (0, 2, 1, 3, 4)})
+    return t.add_inner(operator, 'Reshape', [parts], shape, {'shape': shape})
+
+
+@translate('Softmax', 'LogSoftmax')
+def _softmax(t, operator):
+    raise UntranslatableError('it divides by a number that depends on the value; at the end of a network it can be left out')
