@@ -17,7 +17,6 @@ from .model import read_model
 from .translation import Translator
 
 Path = Union[str, os.PathLike]
-_FINAL = ('Softmax', 'LogSoftmax')  # left out at the end of a network: the largest number stays the largest
 
 
 @dataclasses.dataclass
@@ -103,9 +102,11 @@ def import_onnx(
     exported.require_writable()
     model = read_model(model_file)
     evaluator = Evaluator(model, _shapes(model, input_shape))
-    outputs, notes = _without_final(model, evaluator)
+    for name in model.outputs:
+        if name not in evaluator.varying:
+            raise UserError(f'{model.path}: the output {name} does not depend on the input')
     translator = Translator(evaluator)
-    translator.translate(outputs)
+    outputs = translator.translate(model.outputs)
     _require_no_ties(model, translator, zero_is_positive)
     if not any(not layer.reason for layer in translator.layers):
         raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}')
@@ -115,7 +116,7 @@ def import_onnx(
         left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
     if translator.tied:
-        notes.append(f'taken as 1 where it is 0 in ONNX: {name_some([name for name, _ in translator.tied])}')
+        translator.notes.append(f'taken as 1 where it is 0 in ONNX: {name_some([name for name, _ in translator.tied])}')
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
@@ -128,7 +129,7 @@ def import_onnx(
     exported.write_symbol(packed.symbol, packed.arrays, fields)
     report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
     report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
-    return ImportReport(translator.layers, [*notes, *translator.notes], report)
+    return ImportReport(translator.layers, translator.notes, report)
 
 
 def _shapes(model, input_shape):
@@ -149,20 +150,6 @@ def _shapes(model, input_shape):
     if not shapes:
         raise UserError(f'{model.path} has no input')
     return shapes_by_name(shapes)
-
-
-def _without_final(model, evaluator):
-    """Return the outputs without softmax, and notes about those left out."""
-    outputs, notes = [], []
-    for name in model.outputs:
-        producer = evaluator.producers.get(name)
-        if producer is not None and producer.kind in _FINAL and not any(name in operator.inputs for operator in model.operators):
-            notes.append(f'left out at the end: {producer.kind} (node {producer.name}); the outputs are what it reads')
-            name = producer.inputs[0]
-        if name not in evaluator.varying:
-            raise UserError(f'{model.path}: the output {name} does not depend on the input')
-        outputs.append(name)
-    return outputs, notes
 
 
 def _require_no_ties(model, translator, zero_is_positive):

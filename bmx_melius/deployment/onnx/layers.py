@@ -22,9 +22,14 @@ def _convolution(t, operator):
     weight, bias = t.require_constant(operator, 1), t.require_constant(operator, 2)
     groups = operator.attributes.get('group', 1)
     window = _window(t, operator, weight.shape[2:])
-    name, pad_value = _before_padding(t, operator, window)
     window.update(num_group=groups)
-    _Linear(t, operator, 'Convolution', marks.CONVOLUTION, window, pad_value).add(name, weight, bias)
+    name, padded = operator.inputs[0], t.padded_signs.get(operator.inputs[0])
+    if padded is not None and not any(window['pad']) and not any(window['pad_end']):
+        _widen(window, padded.before, padded.after)
+        _Linear(t, operator, 'Convolution', marks.CONVOLUTION, window, padded.value).add(name, padded.signs, weight, bias)
+    else:
+        name, pad_value = _before_padding(t, operator, window)
+        _Linear(t, operator, 'Convolution', marks.CONVOLUTION, window, pad_value).add(name, t.levels_of(name), weight, bias)
 
 
 def _before_padding(t, operator, window):
@@ -37,9 +42,13 @@ def _before_padding(t, operator, window):
     own = any(window['pad']) or any(window['pad_end'])
     if any(before[:2]) or any(after[:2]) or own and value:
         return name, 0.0
+    _widen(window, before, after)
+    return producer.inputs[0], value
+
+
+def _widen(window, before, after):
     window['pad'] = tuple(first + second for first, second in zip(window['pad'], before[2:]))
     window['pad_end'] = tuple(first + second for first, second in zip(window['pad_end'], after[2:]))
-    return producer.inputs[0], value
 
 
 @translate('Gemm')
@@ -66,7 +75,8 @@ def _dense(t, operator, weight, bias):
     if name in t.flat_shapes:
         channels, *sizes = t.flat_shapes[name]
         weight = np.moveaxis(weight.reshape(len(weight), *sizes, channels), -1, 1).reshape(len(weight), -1)
-    _Linear(t, operator, 'FullyConnected', marks.DENSE, {'flatten': True}, 0.0).add(name, np.ascontiguousarray(weight), bias)
+    layer = _Linear(t, operator, 'FullyConnected', marks.DENSE, {'flatten': True}, 0.0)
+    layer.add(name, t.levels_of(name), np.ascontiguousarray(weight), bias)
 
 
 @translate('ConvTranspose')
@@ -104,9 +114,9 @@ class _Linear:
         self._shape = t.shape(operator.outputs[0])
         self._padded = any(attributes.get('pad', ())) or any(attributes.get('pad_end', ()))
 
-    def add(self, name, weight, bias):
-        """Add the layer with input `name`."""
-        t, signs = self._t, self._t.levels_of(name)
+    def add(self, name, signs, weight, bias):
+        """Add the layer with input `name`, which takes few levels if `signs` is not None."""
+        t = self._t
         parts = weight_parts(weight) if signs else None
         if parts and self._can_pack(signs):
             entry = self._binary(signs, parts, bias)

@@ -100,7 +100,7 @@ class OnnxNetwork(Network):
     def add_step(self, name, source, step, value):
         """Add the activation of a `Step`; return its `Entry`: signs -1 and 1, or levels from 0 on.
 
-        `value` is the name of the value of the model that has the levels of the step.
+        `value` is the name of the value of the model that has the levels of the step; None if there is none.
         """
         lowest, *others = (float(level) for level in step.levels.mean(axis=1))
         if len(others) == 1:
@@ -110,6 +110,7 @@ class OnnxNetwork(Network):
         else:
             facts = {'bits': math.ceil(math.log2(len(step.levels))), 'sign': 0, 'method': 'levels'}
             made = value, lambda array: array - np.float32(lowest)
+        made = made if value else None
         entry = self.add('step', name, [source], self.shape(source), {}, {marks.ROLE: marks.ACTIVATION, **facts}, made)
         self.steps[entry.node] = step
         return entry

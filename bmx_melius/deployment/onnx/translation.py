@@ -9,6 +9,7 @@ import dataclasses
 import numpy as np
 
 from ...errors import UserError
+from ..convert.builder import map_shape
 from ..convert.network import Entry
 from .network import OnnxNetwork
 from .recognition import find_step
@@ -34,6 +35,26 @@ class Signs:
 
 
 @dataclasses.dataclass
+class PaddedSigns:
+    """The signs of a value that is padded before its sign is taken.
+
+    Attributes
+    ----------
+    signs : Signs
+        Of the value without padding.
+    before, after : list of int
+        Padding of each axis.
+    value : float
+        What the padding is after the sign.
+    """
+
+    signs: Signs
+    before: list
+    after: list
+    value: float
+
+
+@dataclasses.dataclass
 class Layer:
     """A convolution or dense layer of the model.
 
@@ -54,6 +75,12 @@ class Layer:
     reason: str = ''
 
 
+_AT_THE_END = (
+    *('Softmax', 'LogSoftmax', 'Sigmoid', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Transpose', 'Concat', 'Identity', 'Cast'),
+    *('ArgMax', 'TopK', 'Gather'),
+)
+
+
 class Translator:
     """A model being translated.
 
@@ -72,6 +99,7 @@ class Translator:
         self.layers, self.notes, self.tied = [], [], []
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
+        self.padded_signs = {}  # name of a value -> PaddedSigns
         self.last_channels = {}  # name of a value (N, ..., C) -> name of the same value with the channels second
         self.flat_shapes = {}  # name of a value (N, elements) -> (C, H, W) that it was flattened from with the channels last
         self._steps = {}
@@ -123,7 +151,11 @@ class Translator:
     # --- translation ----------------------------------------------------------------------------------------------------------------
 
     def translate(self, outputs):
-        """Translate what the given outputs of the model depend on."""
+        """Translate what the given outputs of the model depend on; return the names of the values that the network outputs.
+
+        Operators at the end that have no packed form and no weights are left out: softmax, after which the largest number is still the
+        largest, and what arranges the elements of maps in another way, as detectors do.
+        """
         for name in self.network.shapes:
             self.set(name, self.network.add_input(name))
         for operator in self._needed(outputs):
@@ -133,9 +165,29 @@ class Translator:
                 reason = str(error) if isinstance(error, RefusedError) else f'node {operator.name} ({operator.kind}): {error}'
                 self._refused.update(dict.fromkeys(operator.outputs, reason))
         try:
+            outputs = [value for name in outputs for value in self._packable(name)]
             self.network.finish([self.entry(name) for name in outputs])
         except UntranslatableError as error:
             raise UserError(f'{self.evaluator.model.path}: {error}') from error
+        return outputs
+
+    def _packable(self, output):
+        """Return the values from which an output is computed, without the operators at the end that move or normalize its elements."""
+        waiting, values, left_out = [output], [], []
+        while waiting:
+            name = waiting.pop()
+            operator = self.evaluator.producers.get(name)
+            at_end = operator is not None and operator.kind in _AT_THE_END and (name in self._refused or left_out)
+            if at_end and not self._steps.get(name):
+                left_out.append(operator)
+                waiting.extend(source for source in reversed(operator.inputs) if source in self.evaluator.varying)
+            else:
+                self.entry(name)
+                values.append(name)
+        if left_out:
+            names = ', '.join(dict.fromkeys(operator.kind for operator in left_out))
+            self.notes.append(f'left out at the end: {names}; in place of the output {output}: {", ".join(dict.fromkeys(values))}')
+        return list(dict.fromkeys(values))
 
     def _needed(self, outputs):
         """Return the operators on which outputs depend, in topological order. What only leads to a step is not among them."""
@@ -147,7 +199,8 @@ class Translator:
                 continue
             needed.add((operator, name))
             step = self.step(name)
-            waiting.extend([step.source] if step else operator.inputs)
+            padding = step and self._padding_before(step)
+            waiting.extend([padding.inputs[0] if padding else step.source] if step else operator.inputs)
         chosen = {operator for operator, _ in needed}
         return [operator for operator in self.evaluator.model.operators if operator in chosen]
 
@@ -156,6 +209,17 @@ class Translator:
         if name not in self._steps:
             self._steps[name] = find_step(self.evaluator, name) if name in self.evaluator.producers else None
         return self._steps[name]
+
+    def _padding_before(self, step):
+        """Return the operator that pads the map that a step compares with a constant, or None."""
+        operator = self.evaluator.producers.get(step.source)
+        if operator is None or operator.kind != 'Pad':
+            return None
+        try:
+            before, after, _ = padding_of(self, operator)
+        except UntranslatableError:
+            return None
+        return None if any(before[:2]) or any(after[:2]) else operator
 
     def _translate(self, operator):
         for name in operator.outputs:
@@ -167,6 +231,9 @@ class Translator:
         TRANSLATIONS[operator.kind](self, operator)
 
     def _add_step(self, operator, name, step):
+        padding = self._padding_before(step)
+        if padding is not None:
+            return self._add_padded_step(operator, name, step, padding)
         source = self.entry(step.source)
         if step.tied:
             self.tied.append((operator.name, step))
@@ -188,6 +255,22 @@ class Translator:
             self.signs[self.entry(name)] = Signs(activation, scale, shift)
         else:
             self.set(name, self._scaled(operator, activation, name, scale, shift))
+
+    def _add_padded_step(self, operator, name, step, padding):
+        """Add the step of the value without padding. A convolution that reads it pads with the step of the padding."""
+        before, after, value = padding_of(self, padding)
+        levels, largest = step.levels, np.abs(step.levels).max()
+        (cone,) = (cone for cone in self.evaluator.cones(name) if cone.source == step.source)
+        padded = self.evaluator.function(cone, name)(np.full((levels.shape[1], 1), value, np.float32)).astype(np.float64)
+        if len(levels) > 2 or max(np.ptp(levels, axis=1).max(), np.ptp(padded)) > 1e-4 * largest:
+            raise UntranslatableError(f'it is the sign of a map padded with {value:g}, whose channels have different levels')
+        if step.tied:
+            self.tied.append((operator.name, step))
+        scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
+        activation = self.network.add_step(operator.name, self.entry(padding.inputs[0]), step, None)
+        signs = Signs(activation, scale, shift)
+        self.padded_signs[name] = PaddedSigns(signs, before, after, _rounded(padded.mean(), largest))
+        self._refused[name] = f'node {padding.name} (Pad): what it pads is read by other operators than a sign and a convolution'
 
     def _scaled(self, operator, entry, name, scale, shift):
         """Add entry * scale + shift, whose result is the value `name` of the model."""
@@ -475,7 +558,22 @@ def _reshape(t, operator):
         if signs and (signs.scale, signs.shift) == (1, 0):
             t.signs[flat] = Signs(flat, 1.0, 0.0)
         return
+    _require_flattening(t, operator, t.shape(name), shape)
     _moved(t, operator, 'Reshape', {'shape': shape})
+
+
+_SHUFFLE = [0, 2, 1, 3, 4]  # of the axes of a map whose channels are split in groups
+
+
+def _require_flattening(t, operator, before, after):
+    """Raise `UntranslatableError` unless a reshape flattens a map, makes one of a vector, or is a part of a channel shuffle."""
+    flattens = len(after) == 2 or len(before) == 2 and set(after[2:]) == {1}
+    if before[0] == after[0] and (flattens or max(len(before), len(after)) < 5 and map_shape(before) == map_shape(after)):
+        return
+    readers = [other for other in t.evaluator.model.operators if operator.outputs[0] in other.inputs]
+    beside = [t.evaluator.producers.get(operator.inputs[0]), *readers]
+    if not any(other is not None and other.kind == 'Transpose' and other.attributes.get('perm') == _SHUFFLE for other in beside):
+        raise UntranslatableError(f'it reshapes {before} to {after}; flattening and channel shuffles can be packed')
 
 
 @translate('Transpose')
@@ -497,6 +595,8 @@ def _transpose(t, operator):
         return
     if order == to_second and name in t.network.shapes:
         return _of_channels_last(t, operator)
+    if order != tuple(_SHUFFLE):
+        raise UntranslatableError(f'it permutes the axes by {order}; channel shuffles can be packed')
     t.add(operator, 'transpose', attributes={'axes': order})
 
 
