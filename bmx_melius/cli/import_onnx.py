@@ -6,10 +6,11 @@ from .options import add_input_shapes, add_json_flag, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
-  python -c "import torch; torch.onnx.export(net.eval(), torch.zeros(1, 3, 224, 224), 'net.onnx')"    # of a PyTorch network
   bmx-melius import-onnx net.onnx packed --zero-is-positive
   bmx-melius import-onnx net.onnx packed --input-shape 1,3,224,224 --classes-file names.txt --input-size 224 --resize 256
   bmx-melius predict packed photo.jpg
+
+A network of PyTorch becomes such a file by torch.onnx.export(net.eval(), torch.zeros(1, 3, 224, 224), 'net.onnx').
 
 Layers are binary where a value takes few levels, whatever computes it, and the weights of the layer that reads it do, too: exporters leave
 gradient estimators and quantizers in a model, and each author writes them in another way. Every node of the result is compared with ONNX

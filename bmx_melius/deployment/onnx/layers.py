@@ -12,8 +12,8 @@ times p - m, is added: a convolution of one channel of ones.
 import numpy as np
 
 from ...nn import marks
+from ..convert.weight_levels import weight_parts
 from .network import require_single_levels
-from .recognition import weight_parts
 from .translation import Layer, UntranslatableError, _window, padding_of, translate
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 
 from ..convert.thresholds import NotMonotoneError, switching_points
+from ..convert.weight_levels import clusters
 
 MAX_LEVELS = 16  # of a value that becomes bit planes
 _EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are one level with rounding errors
@@ -19,7 +20,6 @@ _EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are on
 _BOUNDS = (float(np.finfo(np.float32).max), 1e15, 2.0**12)
 _ROUNDING = 2.0**-22  # error of a sum relative to the largest number in it
 _TIE = 16  # numbers at which a sign may be 0 because its argument is 0 up to rounding
-_MAX_PARTS = 3  # of weights
 
 
 @dataclasses.dataclass
@@ -99,7 +99,7 @@ def _step_of(function, channels, bound):
         return None
     scale = float(np.abs(values).max())
     tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
-    found = [_clusters(row, tolerance) for row in values]
+    found = [clusters(row, tolerance) for row in values]
     if max(map(len, found)) > MAX_LEVELS or max(map(len, found)) < 2 or not scale:
         return None
     levels = _common_levels(found, tolerance)
@@ -114,12 +114,6 @@ def _step_of(function, channels, bound):
         levels, comparisons, tied = _without_tie(function, levels, comparisons, tolerance)
     step = Step('', levels, comparisons, bound, tied)
     return step if _holds(function, step, grid, tolerance) else None
-
-
-def _clusters(row, tolerance):
-    """Return the mean of each group of numbers that differ by less than the tolerance from the one before, ascending."""
-    row = np.sort(row)
-    return [float(group.mean()) for group in np.split(row, np.flatnonzero(np.diff(row) > tolerance) + 1)]
 
 
 def _common_levels(found, tolerance):
@@ -207,56 +201,3 @@ def is_nonnegative(evaluator, name):
         count = 1 if operator.kind in ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean') else None
         waiting.extend(source for source in operator.inputs[:count] if source)
     return True
-
-
-# --- weights ----------------------------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class WeightParts:
-    """Weights of few levels as a sum: signs times a number for each filter or kernel position, and a mean for each filter.
-
-    Attributes
-    ----------
-    parts : list of numpy.ndarray of float64
-        Of the shape of the weight.
-    means : numpy.ndarray of float64 or None
-        (filters,); None if all are 0.
-    """
-
-    parts: list
-    means: 'np.ndarray | None'
-
-
-def weight_parts(weight):
-    """Return the `WeightParts` of a weight (filters, ...), or None if it has more than four levels in a filter."""
-    weight = weight.astype(np.float64)
-    rows = weight.reshape(len(weight), -1)
-    scale = np.abs(rows).max()
-    if not np.isfinite(scale) or not scale:
-        return None
-    tolerance = scale * _EQUAL / 10
-    magnitudes = np.abs(weight)
-    if weight.ndim > 2:
-        by_position = magnitudes.mean(axis=1, keepdims=True)
-        if (by_position > tolerance).all() and (np.abs(magnitudes - by_position) <= tolerance).all():
-            by_filter = magnitudes.reshape(len(weight), -1).mean(axis=1).reshape(-1, *(1,) * (weight.ndim - 1))
-            same = (np.abs(magnitudes - by_filter) <= tolerance).all()
-            return WeightParts([np.where(weight > 0, 1, -1) * (by_filter if same else by_position)], None)
-    levels = [_clusters(row, tolerance) for row in rows]
-    count = max(map(len, levels))
-    if count > _MAX_PARTS + 1:
-        return None
-    if count == 1 or all(len(row) == 1 or len(row) == 2 and abs(row[0] + row[1]) <= tolerance for row in levels):
-        by_filter = np.abs(rows).mean(axis=1, keepdims=True)
-        return WeightParts([(np.where(rows > 0, 1, -1) * by_filter).reshape(weight.shape)], None)
-    levels = np.array([row + [row[-1]] * (count - len(row)) for row in levels])
-    index = np.argmin(np.abs(rows[:, :, None] - levels[:, None, :]), axis=2)
-    differences, means = np.diff(levels, axis=1), levels[:, :1] + np.diff(levels, axis=1).sum(axis=1, keepdims=True) / 2
-    if count == 4 and (np.abs(differences - differences.mean(axis=1, keepdims=True)) <= 2 * tolerance).all():
-        half = differences.mean(axis=1, keepdims=True) / 2
-        parts = [np.where(index >> bit & 1, 1, -1) * half * (1 << bit) for bit in (1, 0)]
-    else:
-        parts = [np.where(index > level, 1, -1) * differences[:, level : level + 1] / 2 for level in range(count - 1)]
-    means = np.where(np.abs(means) <= tolerance, 0, means)[:, 0]
-    return WeightParts([part.reshape(weight.shape) for part in parts], means if means.any() else None)

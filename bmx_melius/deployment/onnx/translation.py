@@ -90,7 +90,7 @@ class Translator:
     layers : list of Layer
     notes : list of str
         What was left out.
-    tied : list of (str, Step)
+    tied : list of (str, recognition.Step)
         Signs that are 0 where their argument is.
     """
 

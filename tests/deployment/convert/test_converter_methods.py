@@ -14,6 +14,7 @@ from bmx_melius.deployment.program import reference
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.lq_net import LQActivation, LQConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.ttq import TTQWeights
 
 pytest_plugins = ['support.conversions']  # its fixtures
 
@@ -196,6 +197,14 @@ def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, con
         kernel = layer.qconv._kwargs['kernel']
         scales['scale'] = np.random.uniform(-2, 2, (1, 1, *kernel))
     program, report = pack_whole(sequence(nn.BatchNorm(), layer), SHAPE, lqactivation0_basis=BASIS, **scales)
+    assert names_of(program).count('binary_conv') == convolutions and 'conv' not in names_of(program)
+    assert report.verification.largest_deviation < 1e-6
+
+
+@pytest.mark.parametrize('activation, convolutions', [(lambda: bmx.QActivation(), 3), (lambda: bmx.QActivation(2, 'round'), 3)])
+def test_ternary_weights_with_trained_scales_become_planes_and_a_mean(activation, convolutions, pack_whole):
+    layer = TTQWeights(16, 3, padding=1, bits=2, quantization='ternary', pad_value=0, no_offset=True)
+    program, report = pack_whole(sequence(nn.BatchNorm(), activation(), layer), SHAPE, positive=[[[[1.5]]]], negative=[[[[0.25]]]])
     assert names_of(program).count('binary_conv') == convolutions and 'conv' not in names_of(program)
     assert report.verification.largest_deviation < 1e-6
 

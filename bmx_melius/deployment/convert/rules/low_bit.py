@@ -27,8 +27,12 @@ from ....nn import marks
 from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError, is_3d
 from ..network import MAX_BITS, is_sign
+from ..weight_levels import weight_parts
 from .attributes import of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
+
+_OF_REAL_NUMBERS = ('ttq',)  # methods of weights of several bits whose authors' networks have real activations
+_WEIGHTS_OF_BITS = ('dorefa', 'ttq')  # methods of weights with several bits
 
 
 def low_bit_layer(builder, node, role, **attributes):
@@ -44,13 +48,14 @@ def low_bit_layer(builder, node, role, **attributes):
     network = builder.network
     x = value_read_by(network, node)
     levels = network.levels(x) if x else None
-    if is_sign(node) and not levels:
+    signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
+    if not levels and (is_sign(node) or not signs and node.marks.get('method') in _OF_REAL_NUMBERS):
         return False
     if is_3d(node.shape):
         raise UnsupportedError('it is 3-D and has numbers of several bits, or real weights; with signs it can be packed')
     _require_planes(network, node, x, levels, attributes)
     weight, pad_value = _weight(network, node), pad_value_of(node)
-    parts = _parts(weight, marked_bits(node), attributes)
+    parts = _parts(weight, node, attributes)
     padded = any(attributes[side] for side in PADDING)
 
     def products(bits, factor, value, planes=1):
@@ -81,16 +86,18 @@ def low_bit_layer(builder, node, role, **attributes):
 def _require_planes(network, node, x, levels, attributes):
     """Raise `UnsupportedError` unless input and weights of a layer can be represented by bit planes."""
     bits, method, pad_value = marked_bits(node), node.marks.get('method'), pad_value_of(node)
-    if bits > 1 and (bits > MAX_BITS or method != 'dorefa'):
-        raise UnsupportedError(f'its weights have {bits} bits by {method}; one bit, and up to {MAX_BITS} bits by dorefa, can be packed')
+    if bits > 1 and (bits > MAX_BITS or method not in _WEIGHTS_OF_BITS):
+        raise UnsupportedError(
+            f'its weights have {bits} bits by {method}; one bit can be packed, and up to {MAX_BITS} by {" and ".join(_WEIGHTS_OF_BITS)}'
+        )
     if network.sources(node)[1].node.depends_on_data:
         raise UnsupportedError('its weight is computed from data')
+    if not levels and any(attributes[side] for side in PADDING) and pad_value not in (-1, 0, 1):
+        raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
     if not levels and (x is None or network.encoding(x) != node.marks.get('encoding', 'sign')):
         raise UnsupportedError(
             f'its weights have {bits} bits, and its input is neither signs nor rounded to at most {MAX_BITS} bits by round, hwgq or lq_net'
         )
-    if not levels and any(attributes[side] for side in PADDING) and pad_value not in (-1, 0, 1):
-        raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
     if levels and len(levels) > 2 and attributes['groups'] > 1:
         raise UnsupportedError('it reads numbers of several bits in groups; without groups it can be packed')
 
@@ -132,8 +139,16 @@ class _Part:
         return builder.add('binary_conv', [bits], {'weight': np.ascontiguousarray(self.signs)}, **fixed, **self.attributes)
 
 
-def _parts(weight, bits, attributes):
+def _parts(weight, node, attributes):
     """Return the list of parts whose sum is the quantized weight of a layer."""
+    bits = marked_bits(node)
+    if node.marks.get('method') == 'ttq':
+        found = weight_parts(weight.reshape(len(weight), -1))
+        if found is None:
+            raise UnsupportedError('its weights have more than four levels in a filter')
+        parts = [_Part(part.reshape(weight.shape) >= 0, np.abs(part[:, 0]), attributes) for part in found.parts]
+        ones = np.ones(weight.shape, dtype=bool)
+        return parts if found.means is None else [*parts, _Part(ones, found.means, attributes)]
     if bits > 1:
         highest = 2**bits - 1
         levels = np.rint((weight + 1) / 2 * highest).astype(np.int64)

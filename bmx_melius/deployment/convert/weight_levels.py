@@ -1,0 +1,64 @@
+"""Weights of few levels as sums of signs, whatever method or library made them."""
+
+import dataclasses
+
+import numpy as np
+
+_EQUAL = 1e-5  # levels that differ by less, relative to the largest one, are one level with rounding errors
+_MAX_PARTS = 3
+
+
+def clusters(row, tolerance):
+    """Return the mean of each group of numbers that differ by less than the tolerance from the one before, ascending."""
+    row = np.sort(row)
+    return [float(group.mean()) for group in np.split(row, np.flatnonzero(np.diff(row) > tolerance) + 1)]
+
+
+@dataclasses.dataclass
+class WeightParts:
+    """Weights of few levels as a sum: signs times a number for each filter or kernel position, and a mean for each filter.
+
+    Attributes
+    ----------
+    parts : list of numpy.ndarray of float64
+        Of the shape of the weight.
+    means : numpy.ndarray of float64 or None
+        (filters,); None if all are 0.
+    """
+
+    parts: list
+    means: 'np.ndarray | None'
+
+
+def weight_parts(weight):
+    """Return the `WeightParts` of a weight (filters, ...), or None if it has more than four levels in a filter."""
+    weight = weight.astype(np.float64)
+    rows = weight.reshape(len(weight), -1)
+    scale = np.abs(rows).max()
+    if not np.isfinite(scale) or not scale:
+        return None
+    tolerance = scale * _EQUAL
+    magnitudes = np.abs(weight)
+    if weight.ndim > 2:
+        by_position = magnitudes.mean(axis=1, keepdims=True)
+        if (by_position > tolerance).all() and (np.abs(magnitudes - by_position) <= tolerance).all():
+            by_filter = magnitudes.reshape(len(weight), -1).mean(axis=1).reshape(-1, *(1,) * (weight.ndim - 1))
+            same = (np.abs(magnitudes - by_filter) <= tolerance).all()
+            return WeightParts([np.where(weight > 0, 1, -1) * (by_filter if same else by_position)], None)
+    levels = [clusters(row, tolerance) for row in rows]
+    count = max(map(len, levels))
+    if count > _MAX_PARTS + 1:
+        return None
+    if count == 1 or all(len(row) == 1 or len(row) == 2 and abs(row[0] + row[1]) <= tolerance for row in levels):
+        by_filter = np.abs(rows).mean(axis=1, keepdims=True)
+        return WeightParts([(np.where(rows > 0, 1, -1) * by_filter).reshape(weight.shape)], None)
+    levels = np.array([row + [row[-1]] * (count - len(row)) for row in levels])
+    index = np.argmin(np.abs(rows[:, :, None] - levels[:, None, :]), axis=2)
+    differences, means = np.diff(levels, axis=1), levels[:, :1] + np.diff(levels, axis=1).sum(axis=1, keepdims=True) / 2
+    if count == 4 and (np.abs(differences - differences.mean(axis=1, keepdims=True)) <= 2 * tolerance).all():
+        half = differences.mean(axis=1, keepdims=True) / 2
+        parts = [np.where(index >> bit & 1, 1, -1) * half * (1 << bit) for bit in (1, 0)]
+    else:
+        parts = [np.where(index > level, 1, -1) * differences[:, level : level + 1] / 2 for level in range(count - 1)]
+    means = np.where(np.abs(means) <= tolerance, 0, means)[:, 0]
+    return WeightParts([part.reshape(weight.shape) for part in parts], means if means.any() else None)
