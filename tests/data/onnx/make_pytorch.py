@@ -27,6 +27,7 @@ TTQ = 'TropComplique/trained-ternary-quantization@4cd4132'
 POLYNOMIAL = 'Sign minus a polynomial of Less and Cast plus the same; weights: mean magnitude * Sign - Clip + Clip'
 IR_FORM = 'Sign; weights: Sign of standardized weights * Pow(2, Round(Log))'
 STORED = 'Sign; weights stored as two levels'
+ADABIN_FORM = 'alpha * (Sign of (x - beta) / alpha in the polynomial form + beta); weights: Sign * deviation + mean'
 SIMPLE = 'Sign; weights: Sign * mean magnitude'
 
 
@@ -34,24 +35,121 @@ def cifar(conv, activation):
     return lambda: networks.CifarResNet(conv, activation)
 
 
-def bireal():
-    return networks.ResNet(networks.BiRealBlock)
+def small_bireal():
+    return networks.ResNet(networks.BiRealBlock, (1, 1), (8, 16))
 
 
-# name: network, input without batch, options of the export, facts
+def small_reactnet():
+    return networks.ResNet(networks.ReActBlock, (1, 2), (8, 16))
+
+
+def described(source, form, binary, **facts):
+    """Return the facts of a model; `binary` counts the layers with two levels of both inputs and weights."""
+    return {'source': source, 'form': form, 'binary': binary} | facts
+
+
+TORCHSCRIPT_13, DYNAMO_18 = {'opset': 13}, {'opset': 18, 'dynamo': True}
+ANY_BATCH = {'opset': 17, 'dynamic': True}
+SMALL_BIREAL = described(BI_REAL, POLYNOMIAL, 2)
+FORM_NAMES = ', '.join(networks.FORMS)
+
+# name: network, shape of its input without the batch, options of the export, facts
 MODELS = {
     'birealnet18': (
-        lambda: networks.ResNet(networks.BiRealBlock, (2, 2, 2, 2)), (3, 32, 32), {'opset': 13},
-        {'source': BI_REAL, 'form': POLYNOMIAL, "binary": 8},
+        lambda: networks.ResNet(networks.BiRealBlock, (2, 2, 2, 2)), (3, 32, 32), TORCHSCRIPT_13, described(BI_REAL, POLYNOMIAL, 8),
     ),
-    'reactnet18': (
-        lambda: networks.ResNet(networks.ReActBlock), (3, 32, 32), {'opset': 17}, {'source': REACTNET, 'form': POLYNOMIAL, 'binary': 4},
+    'birealnet-dynamo': (
+        lambda: networks.ResNet(networks.BiRealBlock, (1, 2), (8, 16)), (3, 32, 32), DYNAMO_18 | {'dynamic': True},
+        described(BI_REAL, POLYNOMIAL, 3),
     ),
-    'reactnet-a': (networks.ReActNetA, IMAGE, {'opset': 13}, {'source': REACTNET, 'form': POLYNOMIAL, 'binary': 8}),
-    'irnet-resnet20': (
-        cifar(networks.IRConv, networks.hardtanh), IMAGE, {'opset': 13}, {'source': IR_NET, 'form': IR_FORM, "binary": 4},
+    **{
+        f'birealnet-opset{opset}': (small_bireal, IMAGE, {'opset': opset, 'seed': 'birealnet', 'dynamo': opset == 21}, SMALL_BIREAL)
+        for opset in (11, 13, 17, 21)
+    },
+    'birealnet-batch': (small_bireal, IMAGE, ANY_BATCH | {'seed': 'birealnet'}, SMALL_BIREAL),
+    'birealnet-external': (small_bireal, IMAGE, {'opset': 17, 'seed': 'birealnet', 'external': True}, SMALL_BIREAL),
+    'birealnet-external-dynamo': (small_bireal, IMAGE, DYNAMO_18 | {'seed': 'birealnet', 'external': True}, SMALL_BIREAL),
+    'birealnet-optimized': (small_bireal, IMAGE, {'opset': 17, 'seed': 'birealnet', 'optimized': True}, SMALL_BIREAL),
+    'reactnet18': (small_reactnet, (3, 32, 32), {'opset': 17}, described(REACTNET, POLYNOMIAL, 3)),
+    'reactnet18-dynamo': (small_reactnet, (3, 32, 32), DYNAMO_18, described(REACTNET, POLYNOMIAL, 3)),
+    'reactnet-a': (lambda: networks.ReActNetA((8, 8, 16, 16), (1, 2, 1)), IMAGE, TORCHSCRIPT_13, described(REACTNET, POLYNOMIAL, 7)),
+    'reactnet-a-dynamo': (lambda: networks.ReActNetA((8, 16, 16), (2, 1)), IMAGE, DYNAMO_18, described(REACTNET, POLYNOMIAL, 5)),
+    'irnet-resnet20': (cifar(networks.IRConv, networks.hardtanh), IMAGE, TORCHSCRIPT_13, described(IR_NET, IR_FORM, 4)),
+    'irnet-resnet20-dynamo': (cifar(networks.IRConv, networks.hardtanh), IMAGE, DYNAMO_18, described(IR_NET, IR_FORM, 4)),
+    'irnet-vgg': (lambda: networks.VGGSmall(networks.IRConv), IMAGE, ANY_BATCH, described(IR_NET, IR_FORM, 3)),
+    'adabin-resnet20': (cifar(networks.AdaBinConv, networks.Maxout), IMAGE, TORCHSCRIPT_13, described(ADABIN, ADABIN_FORM, 4)),
+    'adabin-resnet20-dynamo': (cifar(networks.AdaBinConv, networks.Maxout), IMAGE, DYNAMO_18, described(ADABIN, ADABIN_FORM, 4)),
+    'bnn-pytorch-resnet': (
+        lambda: networks.ResNet(networks.PreBasicBlock, (1, 1), (8, 16)), IMAGE, TORCHSCRIPT_13,
+        described(BNN_PYTORCH, 'Sign; weights: Sign of centred weights * ReduceL1 / count; output * scale, then PReLU', 4),
     ),
-    'xnornet-alexnet': (networks.XNORAlexNet, (3, 32, 32), {'opset': 13}, {'source': XNOR_NET, 'form': STORED, 'binary': 5}),
+    'bnn-pytorch-resnet-dynamo': (
+        lambda: networks.ResNet(networks.PreBasicBlock, (1,), (8,)), IMAGE, DYNAMO_18,
+        described(BNN_PYTORCH, 'Sign; weights: Sign of centred weights * ReduceL1 / count; output * scale, then PReLU', 2),
+    ),
+    'xnornet-alexnet': (networks.XNORAlexNet, (3, 32, 32), TORCHSCRIPT_13, described(XNOR_NET, STORED + ', convolutions and Gemm', 5)),
+    'xnornet-alexnet-k': (
+        lambda: networks.XNORAlexNet(scale=True), (3, 32, 32), TORCHSCRIPT_13,
+        described(XNOR_NET, STORED + '; convolutions * box filter of the mean input magnitude', 5),
+    ),
+    'xnornet-nin': (
+        networks.XNORNetworkInNetwork, IMAGE, ANY_BATCH, described(XNOR_NET, STORED + ', the last before a folded normalization', 5),
+    ),
+    'binarynet-vgg': (
+        lambda: networks.VGGSmall(networks.StoredSignConv), IMAGE, {'opset': 17},
+        described('itayhubara/BinaryNet.pytorch@80f6d46', 'Sign; stored signs, one layer with the normalization folded into two levels and a bias', 3),
+    ),
+    'dorefa-w1a2': (
+        lambda: networks.DoReFaNet(1), IMAGE, TORCHSCRIPT_13,
+        described(DOREFA, 'Clip, Round to 4 levels; weights: Sign * mean magnitude of the layer', 0, low_bit=3),
+    ),
+    'dorefa-w2a2-dynamo': (
+        lambda: networks.DoReFaNet(2), IMAGE, DYNAMO_18,
+        described(DOREFA, 'Clip, Round to 4 levels; weights: Round of Tanh to 4 levels', 0, low_bit=3),
+    ),
+    'twn': (
+        lambda: networks.TernaryNet(kind='twn'), IMAGE, TORCHSCRIPT_13,
+        described('TWN (arXiv:1605.04711)', 'Sign; weights: three levels for each filter by Greater', 0, ternary=2),
+    ),
+    'ttq': (lambda: networks.TernaryNet(kind='ttq'), IMAGE, TORCHSCRIPT_13, described(TTQ, 'Sign; weights: two learned levels and 0', 0, ternary=2)),
+    'ttq-float-inputs': (
+        lambda: networks.TernaryNet(kind='ttq', signs=False), IMAGE, {'opset': 17},
+        described(TTQ, 'Relu (real inputs); weights: two learned levels and 0', 0, ternary=0),
+    ),
+    'forms': (networks.FormsNet, IMAGE, {'opset': 17}, described('training code at large', f'{FORM_NAMES}', len(networks.FORMS))),
+    'forms-dynamo': (
+        networks.FormsNet, IMAGE, DYNAMO_18, described('training code at large', f'{FORM_NAMES}', len(networks.FORMS)),
+    ),
+    'geometry': (
+        networks.GeometryNet, (3, 14, 11), ANY_BATCH,
+        described('own', SIMPLE + '; groups, depth-wise, dilation, strides, one-sided Pad, bias, a last Linear layer', 6),
+    ),
+    'one-dimension': (networks.NetOneDimension, (4, 64), {'opset': 17}, described('own', SIMPLE + '; Conv along time', 2)),
+    'three-dimensions': (networks.NetThreeDimensions, (2, 4, 16, 16), {'opset': 17}, described('own', SIMPLE + '; Conv over a volume', 2)),
+    'detector': (
+        networks.Detector, (3, 32, 32), {'opset': 17, 'outputs': ('boxes', 'scores', 'features'), 'dynamic': True},
+        described('own', POLYNOMIAL + '; three outputs, Resize', 2),
+    ),
+    'segmenter': (networks.Segmenter, IMAGE, {'opset': 17}, described('own', POLYNOMIAL + '; DepthToSpace, Resize, Softmax', 3)),
+    'segmenter-dynamo': (networks.Segmenter, IMAGE, DYNAMO_18, described('own', POLYNOMIAL + '; DepthToSpace, Resize, Softmax', 3)),
+    'sign-after-relu': (
+        networks.ReluSignNet, IMAGE, TORCHSCRIPT_13, described('own', SIMPLE + '; Sign after Relu: inputs are 0 and 1', 2),
+    ),
+    'zero-weight': (
+        networks.zero_in_weights, IMAGE, TORCHSCRIPT_13,
+        described('own', SIMPLE + '; one weight is 0, so Sign gives three levels', 0, refuse='a third level of the weights'),
+    ),
+    'padded-with-one': (
+        lambda: networks.padded_with(1.0), IMAGE, TORCHSCRIPT_13, described('own', 'Sign, Pad with 1, Conv; weights: Where(w >= 0, 1, -1)', 2),
+    ),
+    'padded-with-minus-one': (
+        lambda: networks.padded_with(-1.0), IMAGE, DYNAMO_18, described('own', 'Sign, Pad with -1, Conv; weights: Where(w >= 0, 1, -1)', 2),
+    ),
+    'constant-border': (
+        networks.ConstantBorderNet, IMAGE, TORCHSCRIPT_13,
+        described('own', SIMPLE + '; Pad before normalization and Sign: a border of either sign for each channel', 1),
+    ),
+    'float-only': (networks.float_only, IMAGE, TORCHSCRIPT_13, described('own', 'no binary layer', 0, refuse='no binary layer')),
 }  # fmt: skip
 
 
@@ -91,8 +189,18 @@ def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('out
         torch.onnx.export(model, (example,), str(path), verbose=False, **options)
     if external and not dynamo:
         onnx.save(onnx.load(path), path, save_as_external_data=True, location=f'{path.name}.data', size_threshold=256)
+    if dynamo:
+        remove_metadata(path)
     batch = 'any batch' if dynamic else 'batch 1'
     return f'torch.onnx {"dynamo" if dynamo else "TorchScript"}, {batch}'
+
+
+def remove_metadata(path):
+    """Remove what the newer exporter writes beside each node and value: lines of Python code, paths and names of modules."""
+    model = onnx.load(path, load_external_data=False)
+    for item in (model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.initializer):
+        del item.metadata_props[:]
+    onnx.save(model, path)
 
 
 def optimize(path):

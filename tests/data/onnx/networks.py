@@ -147,7 +147,6 @@ class ReActNetA(nn.Module):
     def __init__(self, widths=(8, 16, 16, 32), strides=(1, 2, 1), classes=10):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 2, 1, bias=False), nn.BatchNorm2d(widths[0]))
-        strides = [stride if low == high or stride == 2 else 1 for low, high, stride in zip(widths, widths[1:], strides, strict=False)]
         self.blocks = nn.Sequential(*(ReActNetABlock(*pair) for pair in zip(widths, widths[1:], strides, strict=False)))
         self.pool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(widths[-1], classes)
 
@@ -244,7 +243,7 @@ class CifarResNet(nn.Module):
 class VGGSmall(nn.Module):
     """VGG-Small: convolution, pooling, normalization, hard tanh; the next layer takes the sign."""
 
-    def __init__(self, conv, widths=(8, 8, 16, 16), size=16, classes=10):
+    def __init__(self, conv, widths=(8, 8, 16, 8), size=16, classes=10):
         super().__init__()
         layers = [nn.Conv2d(3, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.Hardtanh(inplace=True)]
         for index, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
@@ -527,8 +526,8 @@ class GeometryNet(nn.Module):
         layers = []
         for index, conv in enumerate(convs):
             layers += [nn.BatchNorm2d(conv.in_channels), SignLayer(conv, pad=((0, 1, 0, 1), 0.0) if index == 4 else None)]
-        self.layers, self.head = nn.Sequential(*layers), nn.Sequential(nn.BatchNorm2d(7), nn.AdaptiveMaxPool2d(1), nn.Flatten())
-        self.fc = SignLayer(nn.Linear(7, classes))
+        self.layers, self.head = nn.Sequential(*layers), nn.Sequential(nn.MaxPool2d(2), nn.BatchNorm2d(7), nn.Flatten())
+        self.fc = SignLayer(nn.Linear(7 * 18, classes))
 
     def forward(self, x):
         return self.fc(self.head(self.layers(self.stem(x))))
