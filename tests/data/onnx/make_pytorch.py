@@ -4,6 +4,7 @@ The environment is in ``requirements-pytorch.txt`` (Python 3.11). The networks c
 of the same form, so that the exporters write the same operators; the tests need none of these packages.
 """
 
+import itertools
 import sys
 import warnings
 
@@ -172,8 +173,10 @@ def prepare(model, shape):
             norm.running_mean += 0.2 * norm.running_var.sqrt() * torch.randn_like(norm.running_mean)
             norm.running_var *= torch.empty_like(norm.running_var).uniform_(0.6, 1.7)
             norm.running_var += 0.01
+    for value in itertools.chain(model.parameters(), *(norm.buffers() for norm in norms)):
+        if value.is_floating_point():
+            value.data = value.data.bfloat16().float()  # compresses better
     return model.eval()
-
 
 def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('output',), external=False):
     """Write `model` with one of PyTorch's exporters and return the name of the exporter."""
@@ -216,12 +219,12 @@ def make(name, build, shape, options, facts):
     seed, optimized = options.pop('seed', name), options.pop('optimized', False)
     torch.manual_seed(sum(map(ord, seed)))
     model = prepare(build(), shape)
-    path = recording.DATA / f'{name}.onnx'
+    path = recording.WORK / f'{name}.onnx'
     exporter = export(model, shape, path, **options)
     if optimized:
         optimize(path)
         exporter += f', optimized by ONNX Runtime {onnxruntime.__version__}'
-    inputs = recording.choose_inputs(str(path), [(2, *shape)])
+    inputs = recording.choose_inputs(name, [(2, *shape)])
     with torch.no_grad():
         outputs = model(torch.from_numpy(inputs[0]))
     outputs = [tensor.numpy() for tensor in (outputs if isinstance(outputs, tuple) else (outputs,))]

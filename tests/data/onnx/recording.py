@@ -1,9 +1,11 @@
-"""Write small ONNX models with an input, their outputs and an entry in ``models.json``; run as a script, print the table of README.md."""
+"""Store small ONNX models, compressed, with inputs, outputs and an entry in ``models.json``; as a script, write the table of README.md."""
 
 import collections
+import gzip
 import itertools
 import json
 import pathlib
+import tempfile
 
 import numpy as np
 import onnx
@@ -11,6 +13,8 @@ import onnxruntime
 
 DATA = pathlib.Path(__file__).parent
 MODELS = DATA / 'models.json'
+FOLDER = tempfile.TemporaryDirectory()
+WORK = pathlib.Path(FOLDER.name)  # exporters write here
 EXACT_LIMIT = 2e-5  # no input of a sign is closer to zero, where another order of summation could change the sign
 CANDIDATES = 60  # inputs among which one with this property is looked for
 
@@ -21,43 +25,73 @@ def image(shape, seed, low=-2.0, high=2.0):
     return (low + (steps + 0.5) * (high - low) / 128).astype(np.float32)
 
 
-def run(model, inputs):
-    """Return the outputs of ONNX Runtime without optimizations, image by image where the batch axis of the model is fixed to one."""
+def inputs_of(model):
+    """Return the inputs of a model without the weights, which some exporters list as inputs too."""
+    weights = {value.name for value in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def run(model, inputs, names=None):
+    """Return named values, by default the outputs, of ONNX Runtime without optimizations, or of QONNX for models with its operators.
+
+    Where the batch axis of the model is fixed to one, the images run one by one.
+    """
+    names = [value.name for value in model.graph.output] if names is None else names
+    values = inputs_of(model)
+    execute = run_qonnx if any(node.domain.startswith('qonnx') for node in model.graph.node) else run_onnxruntime
+    if values[0].type.tensor_type.shape.dim[0].dim_value != 1:
+        return execute(model, {value.name: array for value, array in zip(values, inputs, strict=True)}, names)
+    feeds = [{value.name: array[i : i + 1] for value, array in zip(values, inputs, strict=True)} for i in range(len(inputs[0]))]
+    return [np.concatenate(arrays) for arrays in zip(*(execute(model, feed, names) for feed in feeds), strict=True)]
+
+
+def run_onnxruntime(model, feed, names):
+    known = {value.name for value in (*model.graph.output, *model.graph.input)}
+    extended = onnx.ModelProto.FromString(model.SerializeToString())
+    extended.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=['CPUExecutionProvider'])
-    names = [value.name for value in session.get_inputs()]
-    if all(value.shape[0] == 1 for value in session.get_inputs()):
-        parts = [session.run(None, dict(zip(names, (array[i : i + 1] for array in inputs), strict=True))) for i in range(len(inputs[0]))]
-        return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-    return session.run(None, dict(zip(names, inputs, strict=True)))
+    session = onnxruntime.InferenceSession(extended.SerializeToString(), options, providers=['CPUExecutionProvider'])
+    return session.run(names, feed)
 
 
-def distance_to_steps(path, inputs):
-    """Return the smallest distance of a computed value to the point where ``Sign``, a comparison with zero or ``Round`` jumps."""
-    model = onnx.load(path)
+def run_qonnx(model, feed, names):
+    from qonnx.core.modelwrapper import ModelWrapper  # installed only where such models are made
+    from qonnx.core.onnx_exec import execute_onnx
+    from qonnx.transformation.infer_shapes import InferShapes
+
+    values = execute_onnx(ModelWrapper(model, make_deepcopy=True).transform(InferShapes()), feed, return_full_exec_context=True)
+    return [values[name] for name in names]
+
+
+STEPS_AT_ZERO = {'Sign', 'Greater', 'GreaterOrEqual', 'Less', 'LessOrEqual', 'BipolarQuant'}
+STEPS_AT_HALVES = {'Round', 'Quant', 'QuantizeLinear'}
+
+
+def distance_to_steps(model, inputs):
+    """Return the smallest distance of a computed value to where a sign, a comparison with zero or a rounding jumps."""
     constants = {value.name: onnx.numpy_helper.to_array(value) for value in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == 'Constant' and node.attribute[0].name == 'value':
             constants[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
     watched = {}
     for node in model.graph.node:
-        comparison = node.op_type in ('Greater', 'GreaterOrEqual', 'Less', 'LessOrEqual')
-        if node.op_type in ('Sign', 'Round') or comparison and not np.any(constants.get(node.input[1], 1)):
-            watched.setdefault(node.input[0], node.op_type)
-    watched = {name: kind for name, kind in watched.items() if name not in constants}
-    known = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in watched if name not in known)
-    names = [value.name for value in model.graph.output]
-    other = [array[::-1].copy() for array in inputs]
-    results = [dict(zip(names, run(model.SerializeToString(), arrays), strict=True)) for arrays in (inputs, other)]
+        comparison = node.op_type in STEPS_AT_ZERO and node.op_type not in ('Sign', 'BipolarQuant')
+        if node.op_type in STEPS_AT_ZERO | STEPS_AT_HALVES and not (comparison and np.any(constants.get(node.input[1], 1))):
+            scale = constants.get(node.input[1]) if node.op_type in ('Quant', 'QuantizeLinear') else None
+            watched.setdefault(node.input[0], (node.op_type, 1.0 if scale is None else scale))
+    fixed = constants.keys() | {value.name for value in model.graph.input}
+    watched = {name: step for name, step in watched.items() if name not in fixed}
+    if not watched:
+        return np.inf
+    results = [dict(zip(watched, run(model, arrays, list(watched)), strict=True)) for arrays in (inputs, [a[::-1].copy() for a in inputs])]
     smallest = np.inf
-    for name, kind in watched.items():
-        values = results[0][name].astype(np.float64)
-        if np.array_equal(values, results[1][name]):
+    for name, (kind, scale) in watched.items():
+        values = results[0][name] / np.float64(scale)
+        if np.array_equal(results[0][name], results[1][name]):
             continue  # does not depend on the input: weights
-        values = np.abs(values - np.floor(values) - 0.5) if kind == 'Round' else np.abs(values[values != 0])
+        values = np.abs(values - np.floor(values) - 0.5) if kind in STEPS_AT_HALVES else np.abs(values[values != 0])
         smallest = min(smallest, values.min(initial=np.inf))
     return smallest
 
@@ -69,55 +103,55 @@ def operators(model):
     return dict(sorted(counts.items()))
 
 
-def choose_inputs(path, shapes, **limits):
+def choose_inputs(name, shapes, **limits):
     """Return the first inputs from seeds whose values keep away from the jumps of signs, or the best of them."""
-    best = None
+    model, best = onnx.load(WORK / f'{name}.onnx'), None
     for seed in range(CANDIDATES):
         inputs = [image(shape, [seed, index], **limits) for index, shape in enumerate(shapes)]
-        distance = distance_to_steps(path, inputs)
+        distance = distance_to_steps(model, inputs)
         if best is None or distance > best[0]:
             best = distance, inputs
         if distance > EXACT_LIMIT:
             break
     if best[0] <= EXACT_LIMIT:
-        print(f'{path}: nearest to a jump is {best[0]:.1e}')
+        print(f'{name}: nearest to a jump is {best[0]:.1e}')
     return best[1]
 
 
-def record(name, inputs, outputs, actual=None, **facts):
+def record(name, inputs, outputs, **facts):
     """Store the arrays of a model beside it and describe the model in `MODELS`.
 
     Parameters
     ----------
     name : str
-        Name of the model, whose file ``NAME.onnx`` exists already.
+        Name of the model, whose file ``NAME.onnx`` is in `WORK`.
     inputs : list of numpy.ndarray
         Inputs in the order of the graph, for a batch of two.
     outputs : list of numpy.ndarray
         Outputs of the framework that exported the model.
-    actual : list of numpy.ndarray, optional
-        Outputs of the ONNX graph, by default of ONNX Runtime.
     **facts
         Description: ``source``, ``exporter``, ``form`` (how the graph expresses binarization) and ``binary`` (layers to pack) at least.
     """
-    path = DATA / f'{name}.onnx'
+    path = WORK / f'{name}.onnx'
     model = onnx.load(path)
     onnx.checker.check_model(str(path))
-    actual = run(str(path), inputs) if actual is None else actual
+    actual = run(model, inputs)
     names = [value.name for value in model.graph.output]
     difference = max(float(np.abs(a - b).max()) for a, b in zip(actual, outputs, strict=True))
     assert difference < 1e-4, f'{name}: ONNX Runtime and {facts["source"]} differ by {difference}'
     assert all(np.ptp(array, axis=0).max() > 1e-3 for array in actual), f'{name}: an output does not depend on the input'
-    arrays = {f'input.{value.name}': array for value, array in zip(model.graph.input, inputs, strict=True)}
+    arrays = {f'input.{value.name}': array for value, array in zip(inputs_of(model), inputs, strict=True)}
     arrays |= {f'graph.{key}': array for key, array in zip(names, actual, strict=True)}
     arrays |= {f'framework.{key}': array for key, array in zip(names, outputs, strict=True)}
+    for part in WORK.glob(f'{name}.onnx*'):
+        (DATA / f'{part.name}.gz').write_bytes(gzip.compress(part.read_bytes(), mtime=0))
     np.savez_compressed(DATA / f'{name}.npz', **arrays)
     entries = json.loads(MODELS.read_text()) if MODELS.exists() else {}
     opsets = {item.domain or 'ai.onnx': item.version for item in model.opset_import}
     entries[name] = facts | {'producer': f'{model.producer_name} {model.producer_version}'.strip(), 'opsets': opsets}
     entries[name] |= {'operators': operators(model)}
     MODELS.write_text(json.dumps(dict(sorted(entries.items())), indent=1) + '\n')
-    print(name, path.stat().st_size, f'{difference:.1e}', entries[name]['operators'])
+    print(name, (DATA / f'{name}.onnx.gz').stat().st_size, f'{difference:.1e}', entries[name]['operators'])
 
 
 def table():
@@ -130,4 +164,5 @@ def table():
 
 
 if __name__ == '__main__':
-    print(table())
+    readme = DATA / 'README.md'
+    readme.write_text(readme.read_text().split('| model |')[0] + table() + '\n')
