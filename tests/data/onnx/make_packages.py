@@ -16,6 +16,7 @@ from bitorch.models.common_layers import get_initial_layers
 from bitorch.models.densenet import DenseLayer
 from bitorch.models.meliusnet import ImprovementBlock
 from bitorch.models.quicknet import QuickNet
+from bitorch.quantizations.dorefa import InputDoReFa, WeightDoReFa
 import brevitas_examples.bnn_pynq.models.CNV as CNV
 import brevitas_examples.bnn_pynq.models.FC as FC
 from make_pytorch import export, prepare, remove_metadata
@@ -52,8 +53,9 @@ def quicknet():
 
 
 def dorefa():
-    layers = [nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), QConv2d(8, 16, 3, padding=1, input_quantization='inputdorefa', pad_value=0.0)]
-    layers += [nn.BatchNorm2d(16), QConv2d(16, 16, 3, padding=1, input_quantization='inputdorefa', weight_quantization='weightdorefa')]
+    """Return a network with one bit for the inputs of one layer and two bits for inputs and weights of the other."""
+    layers = [nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), QConv2d(8, 16, 3, padding=1, input_quantization=InputDoReFa(1))]
+    layers += [nn.BatchNorm2d(16), QConv2d(16, 16, 3, padding=1, input_quantization=InputDoReFa(2), weight_quantization=WeightDoReFa(2))]
     return nn.Sequential(*layers, nn.BatchNorm2d(16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5))
 
 
@@ -80,8 +82,8 @@ MODELS = {
     'bitorch-quicknet': (quicknet, (3, 32, 32), TORCHSCRIPT, {'source': BITORCH, 'form': BITORCH_FORM.format(1), 'binary': 2}),
     'bitorch-dorefa': (
         dorefa, (3, 16, 16), DYNAMO,
-        {'source': BITORCH, 'form': 'Clip, Round to 4 levels, the second time padded with -1; weights: Sign, or Round of Tanh', 'binary': 0,
-         'low_bit': 2},
+        {'source': BITORCH, 'form': 'Clip, Round to 0 and 1, Pad with -1, weights: Sign; Clip, Round to 4 levels, weights: Round of Tanh',
+         'binary': 1, 'low_bit': 1},
     ),
     'brevitas-cnv-w1a1': (lambda: cnv(1, 1), (3, 32, 32), QONNX, {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8}),
     'brevitas-cnv-w1a1-dynamo': (

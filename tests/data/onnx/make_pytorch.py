@@ -129,7 +129,7 @@ MODELS = {
     'three-dimensions': (networks.NetThreeDimensions, (2, 4, 16, 16), {'opset': 17}, described('own', SIMPLE + '; Conv over a volume', 2)),
     'detector': (
         networks.Detector, (3, 32, 32), {'opset': 17, 'outputs': ('boxes', 'scores', 'features'), 'dynamic': True},
-        described('own', POLYNOMIAL + '; three outputs, Resize', 2),
+        described('own', POLYNOMIAL + '; three outputs, Resize; the first signs are 0 and 1, after Relu', 2),
     ),
     'segmenter': (networks.Segmenter, IMAGE, {'opset': 17}, described('own', POLYNOMIAL + '; DepthToSpace, Resize, Softmax', 3)),
     'segmenter-dynamo': (networks.Segmenter, IMAGE, DYNAMO_18, described('own', POLYNOMIAL + '; DepthToSpace, Resize, Softmax', 3)),
@@ -138,7 +138,7 @@ MODELS = {
     ),
     'zero-weight': (
         networks.zero_in_weights, IMAGE, TORCHSCRIPT_13,
-        described('own', SIMPLE + '; one weight is 0, so Sign gives three levels', 0, refuse='a third level of the weights'),
+        described('own', SIMPLE + '; one weight is 0, so Sign gives three levels', 0, ternary=1, refuse='a third level of the weights'),
     ),
     'padded-with-one': (
         lambda: networks.padded_with(1.0), IMAGE, TORCHSCRIPT_13, described('own', 'Sign, Pad with 1, Conv; weights: Where(w >= 0, 1, -1)', 2),

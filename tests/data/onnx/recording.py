@@ -96,6 +96,35 @@ def distance_to_steps(model, inputs):
     return smallest
 
 
+def most_levels(array, axis=None):
+    """Return the largest number of different values, up to rounding, in an array or in any slice along an axis."""
+    slices = [array.ravel()] if axis is None else np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    gap = 1e-4 * np.abs(array).max()
+    return max(1 + int((np.diff(np.sort(values)) > gap).sum()) for values in slices)
+
+
+def count_layers(model, inputs):
+    """Return how many layers have two levels of inputs and weights, and how many have few levels of both, but not two."""
+    produced = {name: node for node in model.graph.node for name in node.output}
+    constants = {value.name: onnx.numpy_helper.to_array(value) for value in model.graph.initializer}
+    layers = []
+    for node in model.graph.node:
+        if node.op_type in ('Conv', 'Gemm', 'MatMul'):
+            name = node.input[0]
+            while name in produced and produced[name].op_type == 'Pad':
+                name = produced[name].input[0]
+            rows = node.op_type == 'Conv' or any(item.name == 'transB' and item.i for item in node.attribute)
+            layers.append((name, node.input[1], 0 if rows else -1))
+    names = {name for layer in layers for name in layer[:2]} - constants.keys() - {value.name for value in model.graph.input}
+    values = constants | dict(zip(names, run(model, inputs, list(names)), strict=True))
+    counts = collections.Counter()
+    for name, weight, axis in layers:
+        levels = (most_levels(values[name]), most_levels(values[weight], axis)) if name in values else (np.inf, 0)
+        if max(levels) <= 4:
+            counts['binary' if max(levels) == 2 else 'few levels'] += 1
+    return counts
+
+
 def operators(model):
     """Return how often each operator occurs, including the functions of the model."""
     nodes = itertools.chain(model.graph.node, *(function.node for function in model.functions))
@@ -140,6 +169,9 @@ def record(name, inputs, outputs, **facts):
     difference = max(float(np.abs(a - b).max()) for a, b in zip(actual, outputs, strict=True))
     assert difference < 1e-4, f'{name}: ONNX Runtime and {facts["source"]} differ by {difference}'
     assert all(np.ptp(array, axis=0).max() > 1e-3 for array in actual), f'{name}: an output does not depend on the input'
+    counts = count_layers(model, inputs)
+    expected = {'binary': facts['binary'], 'few levels': facts.get('low_bit', 0) + facts.get('ternary', 0)}
+    assert all(counts[key] == number for key, number in expected.items()), f'{name}: {counts} instead of {expected}'
     arrays = {f'input.{value.name}': array for value, array in zip(inputs_of(model), inputs, strict=True)}
     arrays |= {f'graph.{key}': array for key, array in zip(names, actual, strict=True)}
     arrays |= {f'framework.{key}': array for key, array in zip(names, outputs, strict=True)}
@@ -156,10 +188,13 @@ def record(name, inputs, outputs, **facts):
 
 def table():
     """Return the rows of the table of README.md."""
-    rows = ['| model | source | exporter | opset | how the graph says it | binary layers |', '| --- | --- | --- | --- | --- | --- |']
+    rows = ['| model | source | exporter | opset | how the graph says it | binary layers | other |', '| --- | --- | --- | --- | --- | --- | --- |']
     for name, entry in json.loads(MODELS.read_text()).items():
-        opset = entry['opsets']['ai.onnx']
-        rows.append(f'| `{name}` | {entry["source"]} | {entry["exporter"]} | {opset} | {entry["form"]} | {entry["binary"]} |')
+        others = [f'{entry["ternary"]} ternary'] if entry.get('ternary') else []
+        others += [f'{entry["low_bit"]} of few levels'] if entry.get('low_bit') else []
+        others += [f'refuse: {entry["refuse"]}'] if 'refuse' in entry else []
+        cells = [f'`{name}`', entry['source'], f'{entry["producer"]}: {entry["exporter"]}', entry['opsets']['ai.onnx'], entry['form']]
+        rows.append(f'| {" | ".join(map(str, cells))} | {entry["binary"]} | {", ".join(others)} |')
     return '\n'.join(rows)
 
 
