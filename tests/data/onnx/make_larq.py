@@ -116,8 +116,10 @@ def make(name, build, shape, options, facts):
     first = options.get('inputs_as_nchw')
     inputs = recording.choose_inputs(name, [(2, shape[2], *shape[:2]) if first else (2, *shape)])
     outputs = model(inputs[0].transpose(0, 2, 3, 1) if first else inputs[0], training=False).numpy()
-    exporter = f'tf2onnx {tf2onnx.__version__} of TensorFlow {tf.__version__}, {"any batch" if signature[0].shape[0] is None else "batch 1"}'
-    recording.record(name, inputs, [outputs], exporter=exporter, source=f'larq/larq (larq 0.13.3)', **facts)
+    exporter = (
+        f'tf2onnx {tf2onnx.__version__} of TensorFlow {tf.__version__}, {"any batch" if signature[0].shape[0] is None else "batch 1"}'
+    )
+    recording.record(name, inputs, [outputs], exporter=exporter, source='larq/larq (larq 0.13.3)', **facts)
 
 
 if __name__ == '__main__':

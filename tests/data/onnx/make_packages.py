@@ -7,6 +7,8 @@ import sys
 import warnings
 
 import brevitas.export
+import brevitas_examples.bnn_pynq.models.CNV as CNV
+import brevitas_examples.bnn_pynq.models.FC as FC
 import numpy as np
 import onnx
 import recording
@@ -17,8 +19,6 @@ from bitorch.models.densenet import DenseLayer
 from bitorch.models.meliusnet import ImprovementBlock
 from bitorch.models.quicknet import QuickNet
 from bitorch.quantizations.dorefa import InputDoReFa, WeightDoReFa
-import brevitas_examples.bnn_pynq.models.CNV as CNV
-import brevitas_examples.bnn_pynq.models.FC as FC
 from make_pytorch import export, prepare, remove_metadata
 from qonnx.core.modelwrapper import ModelWrapper
 from qonnx.util.cleanup import cleanup_model
@@ -85,7 +85,9 @@ MODELS = {
         {'source': BITORCH, 'form': 'Clip, Round to 0 and 1, Pad with -1, weights: Sign; Clip, Round to 4 levels, weights: Round of Tanh',
          'binary': 1, 'low_bit': 1},
     ),
-    'brevitas-cnv-w1a1': (lambda: cnv(1, 1), (3, 32, 32), QONNX, {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8}),
+    'brevitas-cnv-w1a1': (
+        lambda: cnv(1, 1), (3, 32, 32), QONNX, {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8},
+    ),
     'brevitas-cnv-w1a1-dynamo': (
         lambda: cnv(1, 1), (3, 32, 32), QONNX_DYNAMO, {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8},
     ),
@@ -95,11 +97,13 @@ MODELS = {
     ),
     'brevitas-tfc-w1a2': (
         lambda: tfc(1, 2, 2), (1, 14, 14), QONNX,
-        {'source': BREVITAS, 'form': 'Quant of inputs to 3 levels (2 bits, narrow range); BipolarQuant of weights', 'binary': 0, 'low_bit': 4},
+        {'source': BREVITAS, 'form': 'Quant of inputs to 3 levels (2 bits, narrow range); BipolarQuant of weights', 'binary': 0,
+         'low_bit': 4},
     ),
     'brevitas-tfc-w2a2-qcdq': (
         lambda: tfc(2, 2, 2), (1, 14, 14), {'export': 'qcdq'},
-        {'source': BREVITAS, 'form': 'QuantizeLinear, Clip, DequantizeLinear to 3 levels; weights: DequantizeLinear', 'binary': 0, 'low_bit': 4},
+        {'source': BREVITAS, 'form': 'QuantizeLinear, Clip, DequantizeLinear to 3 levels; weights: DequantizeLinear', 'binary': 0,
+         'low_bit': 4},
     ),
 }  # fmt: skip
 

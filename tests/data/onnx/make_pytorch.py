@@ -23,6 +23,7 @@ IR_NET = 'htqin/IR-Net@f63a590'
 ADABIN = 'huawei-noah/Efficient-Computing@225ddd2 (AdaBin)'
 BNN_PYTORCH = '1adrianb/binary-networks-pytorch@51bdeee'
 XNOR_NET = 'jiecaoyu/XNOR-Net-PyTorch@ebccb50'
+BINARY_NET = 'itayhubara/BinaryNet.pytorch@80f6d46'
 DOREFA = 'zzzxxxttt/pytorch_DoReFaNet@a12b617'
 TTQ = 'TropComplique/trained-ternary-quantization@4cd4132'
 POLYNOMIAL = 'Sign minus a polynomial of Less and Cast plus the same; weights: mean magnitude * Sign - Clip + Clip'
@@ -68,6 +69,7 @@ MODELS = {
         for opset in (11, 13, 17, 21)
     },
     'birealnet-batch': (small_bireal, IMAGE, ANY_BATCH | {'seed': 'birealnet'}, SMALL_BIREAL),
+    'birealnet-any-size': (small_bireal, IMAGE, ANY_BATCH | {'seed': 'birealnet', 'any_size': True}, SMALL_BIREAL),
     'birealnet-external': (small_bireal, IMAGE, {'opset': 17, 'seed': 'birealnet', 'external': True}, SMALL_BIREAL),
     'birealnet-external-dynamo': (small_bireal, IMAGE, DYNAMO_18 | {'seed': 'birealnet', 'external': True}, SMALL_BIREAL),
     'birealnet-optimized': (small_bireal, IMAGE, {'opset': 17, 'seed': 'birealnet', 'optimized': True}, SMALL_BIREAL),
@@ -98,7 +100,7 @@ MODELS = {
     ),
     'binarynet-vgg': (
         lambda: networks.VGGSmall(networks.StoredSignConv), IMAGE, {'opset': 17},
-        described('itayhubara/BinaryNet.pytorch@80f6d46', 'Sign; stored signs, one layer with the normalization folded into two levels and a bias', 3),
+        described(BINARY_NET, 'Sign; stored signs, one layer with the normalization folded into two levels and a bias', 3),
     ),
     'dorefa-w1a2': (
         lambda: networks.DoReFaNet(1), IMAGE, TORCHSCRIPT_13,
@@ -112,7 +114,10 @@ MODELS = {
         lambda: networks.TernaryNet(kind='twn'), IMAGE, TORCHSCRIPT_13,
         described('TWN (arXiv:1605.04711)', 'Sign; weights: three levels for each filter by Greater', 0, ternary=2),
     ),
-    'ttq': (lambda: networks.TernaryNet(kind='ttq'), IMAGE, TORCHSCRIPT_13, described(TTQ, 'Sign; weights: two learned levels and 0', 0, ternary=2)),
+    'ttq': (
+        lambda: networks.TernaryNet(kind='ttq'), IMAGE, TORCHSCRIPT_13,
+        described(TTQ, 'Sign; weights: two learned levels and 0', 0, ternary=2),
+    ),
     'ttq-float-inputs': (
         lambda: networks.TernaryNet(kind='ttq', signs=False), IMAGE, {'opset': 17},
         described(TTQ, 'Relu (real inputs); weights: two learned levels and 0', 0, ternary=0),
@@ -141,7 +146,8 @@ MODELS = {
         described('own', SIMPLE + '; one weight is 0, so Sign gives three levels', 0, ternary=1, refuse='a third level of the weights'),
     ),
     'padded-with-one': (
-        lambda: networks.padded_with(1.0), IMAGE, TORCHSCRIPT_13, described('own', 'Sign, Pad with 1, Conv; weights: Where(w >= 0, 1, -1)', 2),
+        lambda: networks.padded_with(1.0), IMAGE, TORCHSCRIPT_13,
+        described('own', 'Sign, Pad with 1, Conv; weights: Where(w >= 0, 1, -1)', 2),
     ),
     'padded-with-minus-one': (
         lambda: networks.padded_with(-1.0), IMAGE, DYNAMO_18, described('own', 'Sign, Pad with -1, Conv; weights: Where(w >= 0, 1, -1)', 2),
@@ -178,7 +184,8 @@ def prepare(model, shape):
             value.data = value.data.bfloat16().float()  # compresses better
     return model.eval()
 
-def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('output',), external=False):
+
+def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('output',), external=False, any_size=False):
     """Write `model` with one of PyTorch's exporters and return the name of the exporter."""
     # the newer exporter takes an axis of length one as constant
     example = torch.zeros(2 if dynamo and dynamic else 1, *shape)
@@ -187,6 +194,8 @@ def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('out
         options |= {'dynamic_shapes': ({0: torch.export.Dim('batch')},) if dynamic else None, 'external_data': external}
     elif dynamic:
         options['dynamic_axes'] = {name: {0: 'batch'} for name in ('input', *outputs)}
+        if any_size:
+            options['dynamic_axes']['input'] |= {2: 'height', 3: 'width'}
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         torch.onnx.export(model, (example,), str(path), verbose=False, **options)
@@ -194,7 +203,7 @@ def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('out
         onnx.save(onnx.load(path), path, save_as_external_data=True, location=f'{path.name}.data', size_threshold=256)
     if dynamo:
         remove_metadata(path)
-    batch = 'any batch' if dynamic else 'batch 1'
+    batch = f'any batch{" and size" if any_size else ""}' if dynamic else 'batch 1'
     return f'torch.onnx {"dynamo" if dynamo else "TorchScript"}, {batch}'
 
 
