@@ -1,0 +1,127 @@
+"""Generate the models of Larq, converted by tf2onnx: ``python make_larq.py [NAME ...]``, in the environment of ``requirements-larq.txt``.
+
+The networks consist of Larq's layers as those of Larq Zoo do, with fewer blocks and channels. The environment needs Python 3.10.
+"""
+
+import sys
+import zlib
+
+import larq as lq
+import numpy as np
+import recording
+import tensorflow as tf
+import tf2onnx
+
+CLASSES = 5
+K = tf.keras.layers
+
+
+def quicknet(image):
+    """QuickNet: signs padded with one, blur pooling, softmax."""
+    sign = lq.quantizers.SteSign(clip_value=1.25)
+
+    def residual(x):
+        out = lq.layers.QuantConv2D(
+            x.shape[-1], 3, activation='relu', input_quantizer=sign, kernel_quantizer=sign, padding='same', pad_values=1.0, use_bias=False
+        )(x)
+        return K.BatchNormalization(epsilon=1e-5)(out) + x
+
+    x = lq.layers.QuantConv2D(4, 3, strides=2, padding='same', use_bias=False)(image)
+    x = K.Activation('relu')(K.BatchNormalization()(x))
+    x = lq.layers.QuantDepthwiseConv2D(3, strides=2, padding='same', use_bias=False)(x)
+    x = K.BatchNormalization(scale=False, center=False)(x)
+    x = residual(K.BatchNormalization()(lq.layers.QuantConv2D(16, 1, use_bias=False)(x)))
+    x = K.MaxPool2D(2, strides=1)(K.Activation('relu')(x))
+    x = K.DepthwiseConv2D(3, strides=2, padding='same', use_bias=False)(x)
+    x = K.BatchNormalization(epsilon=1e-5)(lq.layers.QuantConv2D(24, 1, use_bias=False)(x))
+    x = K.GlobalAveragePooling2D()(K.Activation('relu')(residual(x)))
+    return K.Activation('softmax')(lq.layers.QuantDense(CLASSES)(x))
+
+
+def resnet_e(image):
+    """BinaryResNetE: zeros beyond the border, strides with one-sided padding, average pooling in the shortcut."""
+    sign = lq.quantizers.SteSign(clip_value=1.25)
+
+    def residual(x, filters, strides):
+        shortcut = x
+        if strides > 1:
+            shortcut = K.Conv2D(filters, 1, use_bias=False)(K.AvgPool2D(2, strides=2)(x))
+            shortcut = K.BatchNormalization(epsilon=1e-5)(shortcut)
+        x = lq.layers.QuantConv2D(filters, 3, strides, 'same', input_quantizer=sign, kernel_quantizer=sign, use_bias=False)(x)
+        return K.add([K.BatchNormalization(epsilon=1e-5)(x), shortcut])
+
+    x = K.BatchNormalization()(K.Conv2D(8, 3, padding='same', use_bias=False)(image))
+    x = residual(residual(residual(x, 8, 1), 16, 2), 16, 1)
+    x = K.GlobalAveragePooling2D()(K.Activation('relu')(x))
+    return K.Activation('softmax')(K.Dense(CLASSES)(x))
+
+
+def sequential(image):
+    """Plain sequence as in Larq's guide: pooling, scaled weights, a binary dense layer."""
+    options = {'input_quantizer': 'ste_sign', 'kernel_quantizer': 'ste_sign', 'use_bias': False}
+    scaled = options | {'kernel_quantizer': 'magnitude_aware_sign', 'input_quantizer': 'approx_sign'}
+    x = lq.layers.QuantConv2D(8, 3, kernel_quantizer='ste_sign', use_bias=False)(image)
+    x = K.BatchNormalization(scale=False)(K.MaxPool2D(2)(x))
+    x = K.BatchNormalization(scale=False)(lq.layers.QuantConv2D(16, 3, **scaled)(x))
+    x = K.BatchNormalization(scale=False)(lq.layers.QuantDepthwiseConv2D(
+        3, input_quantizer='ste_sign', depthwise_quantizer='ste_sign', use_bias=False
+    )(x))  # fmt: skip
+    x = K.BatchNormalization(scale=False)(lq.layers.QuantDense(32, **options)(K.Flatten()(x)))
+    x = K.BatchNormalization(scale=False)(lq.layers.QuantDense(CLASSES, **options)(x))
+    return K.Activation('softmax')(x)
+
+
+FORM = 'Sign(Sign + 0.1) in NHWC; weights folded to two levels'
+MODELS = {  # name: network, shape of its input, options of the conversion, facts
+    'larq-quicknet': (quicknet, (32, 32, 3), {'opset': 13}, {'form': FORM + '; Pad with 1; depth-wise, Softmax', 'binary': 2}),
+    'larq-quicknet-nchw': (
+        quicknet, (32, 32, 3), {'opset': 17, 'inputs_as_nchw': ['input']},
+        {'form': FORM + ' after a Transpose from NCHW; Pad with 1; depth-wise, Softmax', 'binary': 2},
+    ),
+    'larq-resnet-e': (resnet_e, (16, 16, 3), {'opset': 13}, {'form': FORM + '; zeros beyond one-sided borders', 'binary': 3}),
+    'larq-sequential': (
+        sequential, (12, 12, 3), {'opset': 11, 'batch': 1},
+        {'form': FORM + '; first layer with real inputs; magnitude_aware_sign, depth-wise and dense layers', 'binary': 4},
+    ),
+}  # fmt: skip
+
+
+def prepare(model, rng):
+    """Give weights random values and normalizations statistics near those of random inputs, with factors of both signs."""
+    norms = [layer for layer in model.layers if isinstance(layer, K.BatchNormalization)]
+    for variable in model.trainable_variables:
+        if 'kernel' in variable.name:
+            variable.assign(rng.normal(0, np.prod(variable.shape[:-1]) ** -0.5, variable.shape))
+    for norm in norms:
+        norm.momentum = 0.0
+        if norm.scale:
+            norm.gamma.assign(rng.uniform(0.5, 1.5, norm.gamma.shape) * np.where(rng.random(norm.gamma.shape) < 0.2, -1, 1))
+        if norm.center:
+            norm.beta.assign(rng.normal(0, 0.3, norm.beta.shape))
+    model(rng.uniform(-2, 2, (32, *model.input_shape[1:])).astype(np.float32), training=True)
+    for norm in norms:
+        deviation = np.sqrt(norm.moving_variance.numpy())
+        norm.moving_mean.assign_add(0.2 * deviation * rng.normal(size=deviation.shape))
+        norm.moving_variance.assign(norm.moving_variance * rng.uniform(0.6, 1.7, deviation.shape) + 0.01)
+
+
+def make(name, build, shape, options, facts):
+    tf.keras.backend.clear_session()
+    options = dict(options)
+    image = tf.keras.Input(shape, name='input')
+    model = tf.keras.Model(image, build(image))
+    prepare(model, np.random.default_rng(zlib.crc32(build.__name__.encode())))
+    signature = [tf.TensorSpec((options.pop('batch', None), *shape), tf.float32, name='input')]
+    tf2onnx.convert.from_keras(model, signature, output_path=str(recording.WORK / f'{name}.onnx'), **options)
+    first = options.get('inputs_as_nchw')
+    inputs = recording.choose_inputs(name, [(2, shape[2], *shape[:2]) if first else (2, *shape)])
+    outputs = model(inputs[0].transpose(0, 2, 3, 1) if first else inputs[0], training=False).numpy()
+    exporter = (
+        f'tf2onnx {tf2onnx.__version__} of TensorFlow {tf.__version__}, {"any batch" if signature[0].shape[0] is None else "batch 1"}'
+    )
+    recording.record(name, inputs, [outputs], exporter=exporter, source='larq/larq (larq 0.13.3)', **facts)
+
+
+if __name__ == '__main__':
+    for name in sys.argv[1:] or MODELS:
+        make(name, *MODELS[name])

@@ -1,0 +1,649 @@
+"""Small PyTorch networks that binarize in the way of different published repositories: the same expressions in the forward pass."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Sign(torch.autograd.Function):
+    """Sign with the gradient passed straight through, as IR-Net, AdaBin and XNOR-Net define it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def polynomial_sign(x):
+    """Bi-Real Net's sign: the polynomial that gives the gradient cancels only up to rounding and stays in the graph."""
+    hard = torch.sign(x)
+    first, second, third = ((x < bound).type(torch.float32) for bound in (-1, 0, 1))
+    soft = (-1) * first + (x * x + 2 * x) * (1 - first)
+    soft = soft * second + (-x * x + 2 * x) * (1 - second)
+    soft = soft * third + 1 * (1 - third)
+    return hard.detach() - soft.detach() + soft
+
+
+def random_weight(*shape):
+    return nn.Parameter(torch.randn(*shape) / math.sqrt(math.prod(shape[1:])))
+
+
+class Shift(nn.Module):
+    """ReActNet's learnable bias."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.bias = nn.Parameter(0.2 * torch.randn(1, channels, 1, 1))
+
+    def forward(self, x):
+        return x + self.bias.expand_as(x)
+
+
+class HardBinaryConv(nn.Module):
+    """Convolution of Bi-Real Net and ReActNet; the first stores its weights as one column."""
+
+    def __init__(self, inputs, outputs, kernel, stride=1, padding=0, column=True):
+        super().__init__()
+        self.shape, self.stride, self.padding = (outputs, inputs, kernel, kernel), stride, padding
+        weight = random_weight(*self.shape)
+        self.weight = nn.Parameter(weight.data.reshape(-1, 1)) if column else weight
+
+    def forward(self, x):
+        real = self.weight.view(self.shape)
+        scale = abs(real)
+        for axis in (3, 2, 1):
+            scale = torch.mean(scale, dim=axis, keepdim=True)
+        binary = scale.detach() * torch.sign(real)
+        clipped = torch.clamp(real, -1.0, 1.0)
+        return F.conv2d(x, binary.detach() - clipped.detach() + clipped, stride=self.stride, padding=self.padding)
+
+
+def pooled_shortcut(inputs, outputs, stride):
+    return nn.Sequential(nn.AvgPool2d(2, stride), nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+
+
+class BiRealBlock(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv, self.norm = HardBinaryConv(inputs, outputs, 3, stride, 1), nn.BatchNorm2d(outputs)
+        self.shortcut = pooled_shortcut(inputs, outputs, stride) if (inputs, 1) != (outputs, stride) else None
+
+    def forward(self, x):
+        out = self.norm(self.conv(polynomial_sign(x)))
+        out += x if self.shortcut is None else self.shortcut(x)
+        return out
+
+
+class ReActBlock(nn.Module):
+    """Block of ReActNet's ResNet: shifts before the sign and around PReLU."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.before = Shift(inputs)
+        self.conv, self.norm = HardBinaryConv(inputs, outputs, 3, stride, 1, column=False), nn.BatchNorm2d(outputs)
+        self.activation = nn.Sequential(Shift(outputs), random_prelu(outputs), Shift(outputs))
+        self.shortcut = pooled_shortcut(inputs, outputs, stride) if (inputs, 1) != (outputs, stride) else None
+
+    def forward(self, x):
+        out = self.norm(self.conv(polynomial_sign(self.before(x))))
+        out += x if self.shortcut is None else self.shortcut(x)
+        return self.activation(out)
+
+
+def random_prelu(channels):
+    layer = nn.PReLU(channels)
+    nn.init.uniform_(layer.weight, -0.1, 0.5)
+    return layer
+
+
+class ResNet(nn.Module):
+    """Stem of ImageNet, four stages of `block` and a linear classifier."""
+
+    def __init__(self, block, blocks=(1, 1, 1, 1), widths=(8, 8, 16, 16), classes=10):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 7, 2, 3, bias=False), nn.BatchNorm2d(widths[0]), nn.MaxPool2d(3, 2, 1))
+        layers, inputs = [], widths[0]
+        for stage, (count, width) in enumerate(zip(blocks, widths, strict=True)):
+            for index in range(count):
+                layers.append(block(inputs, width, 2 if stage and not index else 1))
+                inputs = width
+        self.layers, self.pool, self.fc = nn.Sequential(*layers), nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        x = self.pool(self.layers(self.stem(x)))
+        return self.fc(x.view(x.size(0), -1))
+
+
+class ReActNetABlock(nn.Module):
+    """Block of ReActNet-A: a 3x3 and a 1x1 convolution, the second one twice where the channels double."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.before = Shift(inputs)
+        self.spatial, self.norm = HardBinaryConv(inputs, inputs, 3, stride, 1), nn.BatchNorm2d(inputs)
+        self.between = nn.Sequential(Shift(inputs), random_prelu(inputs), Shift(inputs))
+        self.pointwise_before = Shift(inputs)
+        self.pointwise = nn.ModuleList(HardBinaryConv(inputs, inputs, 1) for _ in range(outputs // inputs))
+        self.pointwise_norms = nn.ModuleList(nn.BatchNorm2d(inputs) for _ in range(outputs // inputs))
+        self.after = nn.Sequential(Shift(outputs), random_prelu(outputs), Shift(outputs))
+        self.pool = nn.AvgPool2d(2, 2) if stride == 2 else None
+
+    def forward(self, x):
+        out = self.norm(self.spatial(polynomial_sign(self.before(x))))
+        out = self.between((x if self.pool is None else self.pool(x)) + out)
+        signs = polynomial_sign(self.pointwise_before(out))
+        parts = [norm(conv(signs)) for conv, norm in zip(self.pointwise, self.pointwise_norms, strict=True)]
+        for part in parts:
+            part += out
+        return self.after(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
+
+
+class ReActNetA(nn.Module):
+    def __init__(self, widths=(8, 16, 16, 32), strides=(1, 2, 1), classes=10):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 2, 1, bias=False), nn.BatchNorm2d(widths[0]))
+        self.blocks = nn.Sequential(*(ReActNetABlock(*pair) for pair in zip(widths, widths[1:], strides, strict=False)))
+        self.pool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(widths[-1], classes)
+
+    def forward(self, x):
+        x = self.pool(self.blocks(self.stem(x)))
+        return self.fc(x.view(x.size(0), -1))
+
+
+class IRConv(nn.Conv2d):
+    """Convolution of IR-Net: standardized weights with a power of two as scale, and signs of the input."""
+
+    def forward(self, x):
+        count = self.weight.size(0)
+        w = self.weight - self.weight.view(count, -1).mean(-1).view(count, 1, 1, 1)
+        w = w / w.view(count, -1).std(-1).view(count, 1, 1, 1)
+        exponent = (torch.log(w.abs().view(count, -1).mean(-1)) / math.log(2)).round().float()
+        scale = torch.pow(torch.tensor([2] * count).float(), exponent).view(count, 1, 1, 1).detach()
+        return F.conv2d(Sign.apply(x), Sign.apply(w) * scale, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class AdaBinConv(nn.Conv2d):
+    """Convolution of AdaBin: two levels other than -1 and 1 for the input and, for each filter, for the weights."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.alpha = nn.Parameter(torch.empty(()).uniform_(0.6, 1.4))
+        self.beta = nn.Parameter(torch.empty(()).uniform_(-0.3, 0.3))
+
+    def forward(self, x):
+        x = self.alpha * (polynomial_sign((x - self.beta) / self.alpha) + self.beta)
+        w = self.weight
+        beta = w.mean((1, 2, 3)).view(-1, 1, 1, 1)
+        alpha = torch.sqrt(((w - beta) ** 2).sum((1, 2, 3)) / w[0].numel()).view(-1, 1, 1, 1)
+        w = Sign.apply((w - beta) / alpha) * alpha + beta
+        return F.conv2d(x, w, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Maxout(nn.Module):
+    """AdaBin's nonlinearity."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.negative = nn.Parameter(torch.empty(channels).uniform_(0.1, 0.4))
+        self.positive = nn.Parameter(torch.empty(channels).uniform_(0.8, 1.2))
+
+    def forward(self, x):
+        return self.positive.view(1, -1, 1, 1) * F.relu(x) - self.negative.view(1, -1, 1, 1) * F.relu(-x)
+
+
+class PaddedShortcut(nn.Module):
+    """Shortcut of CIFAR ResNets: every second pixel, and zeros for the new channels."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.channels = outputs // 4
+
+    def forward(self, x):
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.channels, self.channels), 'constant', 0)
+
+
+class CifarBlock(nn.Module):
+    def __init__(self, conv, activation, inputs, outputs, stride):
+        super().__init__()
+        self.conv1, self.norm1 = conv(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = conv(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.activation1, self.activation2 = activation(outputs), activation(outputs)
+        self.shortcut = PaddedShortcut(outputs) if (inputs, 1) != (outputs, stride) else nn.Sequential()
+
+    def forward(self, x):
+        out = self.norm1(self.conv1(x))
+        out += self.shortcut(x)
+        x = out = self.activation1(out)
+        out = self.norm2(self.conv2(out))
+        out += x
+        return self.activation2(out)
+
+
+class CifarResNet(nn.Module):
+    """ResNet-20 of IR-Net and AdaBin with fewer channels and blocks."""
+
+    def __init__(self, conv, activation, widths=(8, 16), classes=10):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0]), activation(widths[0]))
+        pairs = zip((widths[0], *widths), widths, (1, 2), strict=False)
+        self.layers = nn.Sequential(*(CifarBlock(conv, activation, inputs, outputs, stride) for inputs, outputs, stride in pairs))
+        self.norm, self.fc = nn.BatchNorm1d(widths[-1]), nn.Linear(widths[-1], classes)
+
+    def forward(self, x):
+        x = self.layers(self.stem(x))
+        x = F.avg_pool2d(x, int(x.size(3)))
+        return self.fc(self.norm(x.view(x.size(0), -1)))
+
+
+class VGGSmall(nn.Module):
+    """VGG-Small: convolution, pooling, normalization, hard tanh; the next layer takes the sign."""
+
+    def __init__(self, conv, widths=(8, 8, 16, 8), size=16, classes=10):
+        super().__init__()
+        layers = [nn.Conv2d(3, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.Hardtanh(inplace=True)]
+        for index, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+            pool = [nn.MaxPool2d(2, 2)] if index % 2 == 0 else []
+            layers += [conv(inputs, outputs, 3, padding=1, bias=False), *pool, nn.BatchNorm2d(outputs), nn.Hardtanh(inplace=True)]
+        self.layers, self.fc = nn.Sequential(*layers), nn.Linear(widths[-1] * (size // 4) ** 2, classes)
+
+    def forward(self, x):
+        x = self.layers(x)
+        return self.fc(x.view(x.size(0), -1))
+
+
+class XNORWeights(nn.Module):
+    """Weights of binary-networks-pytorch: centred over the input channels, scaled by their mean magnitude."""
+
+    def forward(self, x):
+        x = x.sub(x.mean(1, keepdim=True).expand_as(x))
+        alpha = x.norm(1, 3, keepdim=True).sum([2, 1], keepdim=True).div_(x[0].nelement())
+        return Sign.apply(x).mul_(alpha.expand_as(x))
+
+
+class ScaledConv(nn.Conv2d):
+    """Convolution of binary-networks-pytorch with a learned scale of the output."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.weights = XNORWeights()
+        self.alpha = nn.Parameter(torch.empty(1, self.out_channels, 1, 1).uniform_(0.5, 1.5))
+
+    def forward(self, x):
+        return self._conv_forward(Sign.apply(x), self.weights(self.weight), bias=self.bias).mul_(self.alpha)
+
+
+class PreBasicBlock(nn.Module):
+    """Block of binary-networks-pytorch: normalization, binary convolution, PReLU, twice."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        layers = []
+        for channels, step in ((inputs, stride), (outputs, 1)):
+            layers += [nn.BatchNorm2d(channels), ScaledConv(channels, outputs, 3, step, 1, bias=False), random_prelu(outputs)]
+        self.layers = nn.Sequential(*layers)
+        self.shortcut = pooled_shortcut(inputs, outputs, stride) if (inputs, 1) != (outputs, stride) else None
+
+    def forward(self, x):
+        out = self.layers(x)
+        out += x if self.shortcut is None else self.shortcut(x)
+        return out
+
+
+class XNORLayer(nn.Module):
+    """Layer of XNOR-Net-PyTorch: normalization, sign, layer with a bias, ReLU; also the mean of the input in its network for CIFAR."""
+
+    def __init__(self, norm, layer, mean=False, scale=False):
+        super().__init__()
+        self.norm, self.layer, self.mean, self.scale = norm, layer, mean, scale
+        if scale:
+            kernel = layer.kernel_size[0]
+            self.register_buffer('box', torch.full((1, 1, kernel, kernel), 1 / kernel**2))
+
+    def forward(self, x):
+        x = self.norm(x)
+        if self.mean or self.scale:
+            mean = torch.mean(x.abs(), 1, keepdim=True)
+        out = self.layer(Sign.apply(x))
+        if self.scale:  # the K of the paper, which the repository computes and then leaves out
+            out = out * F.conv2d(mean, self.box, stride=self.layer.stride, padding=self.layer.padding)
+        return F.relu(out)
+
+
+def binarize_stored_weights(model):
+    """Replace the weights of XNOR layers by their values after XNOR-Net's separate step of binarization."""
+    for module in model.modules():
+        if isinstance(module, XNORLayer):
+            weight = module.layer.weight.data
+            weight -= weight.mean(1, keepdim=True)
+            axes = tuple(range(1, weight.ndim))
+            module.layer.weight.data = weight.sign() * weight.clamp(-1, 1).abs().mean(axes, keepdim=True)
+
+
+class XNORAlexNet(nn.Module):
+    def __init__(self, scale=False, classes=10):
+        super().__init__()
+
+        def conv(inputs, outputs, kernel, padding):
+            return XNORLayer(nn.BatchNorm2d(inputs, eps=1e-4), nn.Conv2d(inputs, outputs, kernel, 1, padding), scale=scale)
+
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 5, 2), nn.BatchNorm2d(8, eps=1e-4), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+            conv(8, 16, 5, 2), nn.MaxPool2d(3, 2), conv(16, 16, 3, 1), conv(16, 8, 3, 1),
+        )  # fmt: skip
+        self.classifier = nn.Sequential(
+            XNORLayer(nn.BatchNorm1d(8 * 4, eps=1e-4), nn.Linear(8 * 4, 32)),
+            XNORLayer(nn.BatchNorm1d(32, eps=1e-4), nn.Linear(32, 32)),
+            nn.BatchNorm1d(32, eps=1e-3), nn.Dropout(), nn.Linear(32, classes),
+        )  # fmt: skip
+        binarize_stored_weights(self)
+
+    def forward(self, x):
+        x = self.features(x)
+        return self.classifier(x.view(x.size(0), 8 * 4))
+
+
+class XNORNetworkInNetwork(nn.Sequential):
+    def __init__(self, classes=10):
+        def conv(inputs, outputs, kernel, padding=0):
+            layer = nn.Conv2d(inputs, outputs, kernel, 1, padding)
+            return XNORLayer(nn.BatchNorm2d(inputs, eps=1e-4), layer, mean=True)
+
+        super().__init__(
+            nn.Conv2d(3, 16, 5, 1, 2), nn.BatchNorm2d(16, eps=1e-4, affine=False), nn.ReLU(inplace=True),
+            conv(16, 16, 1), conv(16, 8, 1), nn.MaxPool2d(3, 2, 1),
+            conv(8, 16, 5, 2), conv(16, 16, 1), nn.AvgPool2d(3, 2, 1),
+            conv(16, 16, 3, 1), nn.BatchNorm2d(16, eps=1e-4, affine=False),
+            nn.Conv2d(16, classes, 1), nn.ReLU(inplace=True), nn.AvgPool2d(4), nn.Flatten(),
+        )  # fmt: skip
+        binarize_stored_weights(self)
+
+
+class StoredSignConv(nn.Conv2d):
+    """Convolution of BinaryNet: signs of the input and weights whose stored values are -1 and 1."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.weight.data.sign_()
+
+    def forward(self, x):
+        return super().forward(torch.sign(x))
+
+
+class DoReFaConv(nn.Conv2d):
+    """Convolution of DoReFa-Net in PyTorch: a scale for the layer with one bit, evenly spaced weights with more."""
+
+    def __init__(self, *args, bits=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.bits = bits
+
+    def forward(self, x):
+        w = self.weight
+        if self.bits == 1:
+            mean = torch.mean(torch.abs(w)).detach()
+            w = torch.sign(w / mean) * mean
+        else:
+            steps = float(2**self.bits - 1)
+            w = torch.tanh(w)
+            largest = torch.max(torch.abs(w)).detach()
+            w = largest * (2 * (torch.round((w / 2 / largest + 0.5) * steps) / steps) - 1)
+        return F.conv2d(x, w, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class DoReFaActivation(nn.Module):
+    def __init__(self, bits):
+        super().__init__()
+        self.steps = float(2**bits - 1)
+
+    def forward(self, x):
+        return torch.round(torch.clamp(x, 0, 1) * self.steps) / self.steps
+
+
+class DoReFaNet(nn.Module):
+    def __init__(self, weight_bits, classes=10):
+        super().__init__()
+        layers = [nn.Conv2d(3, 8, 3, 1, 1, bias=False)]
+        for inputs, outputs, stride in ((8, 16, 2), (16, 16, 1), (16, 16, 2)):
+            layers += [nn.BatchNorm2d(inputs), DoReFaActivation(2)]
+            layers += [DoReFaConv(inputs, outputs, 3, stride, 1, bias=False, bits=weight_bits)]
+        self.layers, self.fc = nn.Sequential(*layers, nn.BatchNorm2d(16)), nn.Linear(16, classes)
+
+    def forward(self, x):
+        return self.fc(self.layers(x).mean(dim=(2, 3)))
+
+
+class TernaryConv(nn.Conv2d):
+    """Ternary weights: of TWN (one magnitude for each filter) or TTQ (a learned level for each sign); signs of the input on request."""
+
+    def __init__(self, *args, kind, signs=True, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.kind, self.signs = kind, signs
+        if kind == 'ttq':
+            self.positive, self.negative = nn.Parameter(torch.tensor(0.11)), nn.Parameter(torch.tensor(0.07))
+
+    def forward(self, x):
+        w = self.weight
+        if self.kind == 'twn':
+            mask = (w.abs() > 0.7 * w.abs().mean((1, 2, 3), keepdim=True)).float()
+            alpha = (w.abs() * mask).sum((1, 2, 3), keepdim=True) / mask.sum((1, 2, 3), keepdim=True)
+            w = alpha * torch.sign(w) * mask
+        else:
+            bound = 0.05 * w.abs().max()
+            w = self.positive * (w > bound).float() + (-self.negative * (w < -bound).float())
+        x = torch.sign(x) if self.signs else F.relu(x)
+        return F.conv2d(x, w, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class TernaryNet(nn.Sequential):
+    def __init__(self, classes=10, **kind):
+        super().__init__(
+            nn.Conv2d(3, 8, 3, 1, 1), nn.BatchNorm2d(8), TernaryConv(8, 16, 3, 2, 1, bias=False, **kind),
+            nn.BatchNorm2d(16), TernaryConv(16, 16, 3, 1, 1, bias=False, **kind),
+            nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, classes),
+        )  # fmt: skip
+
+
+def simple_weight(w):
+    """Return signs of weights with their mean magnitude for each filter."""
+    return torch.sign(w) * w.abs().mean(tuple(range(1, w.ndim)), keepdim=True)
+
+
+class SignLayer(nn.Module):
+    """Signs of the input and scaled signs of the weights of any PyTorch layer with `weight`."""
+
+    def __init__(self, layer, activation=torch.sign, weight=simple_weight, pad=None):
+        super().__init__()
+        self.layer, self.activation, self.quantize, self.pad = layer, activation, weight, pad
+
+    def forward(self, x):
+        x = self.activation(x)
+        if self.pad is not None:
+            x = F.pad(x, self.pad[0], 'constant', self.pad[1])
+        w, layer = self.quantize(self.layer.weight), self.layer
+        if isinstance(layer, nn.Linear):
+            return F.linear(x, w, layer.bias)
+        function = getattr(F, 'conv' + type(layer).__name__[4:].lower())
+        return function(x, w, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+
+def tanh_sign(x):
+    """A smooth function for the gradient that cancels."""
+    soft = torch.tanh(3 * x)
+    return soft + (torch.sign(x) - soft).detach()
+
+
+FORMS = {  # expressions of two levels found in training code other than sign itself
+    'where': lambda x: torch.where(x >= 0, 1.0, -1.0),
+    'where on tensors': lambda x: torch.where(x > 0, torch.ones_like(x), -torch.ones_like(x)),
+    'compare and scale': lambda x: (x >= 0).float() * 2 - 1,
+    'straight through': lambda x: x + (torch.sign(x) - x).detach(),
+    'tanh': tanh_sign,
+    'clamped and rounded': lambda x: 2 * torch.round(torch.clamp((x + 1) / 2, 0, 1)) - 1,
+    'sign of shifted sign': lambda x: torch.sign(torch.sign(x) + 0.1),
+    'levels 0 and 1': lambda x: (x > 0).to(x.dtype),
+    'hard sigmoid': lambda x: F.hardsigmoid(x) + ((x >= 0).float() - F.hardsigmoid(x)).detach(),
+    'product with magnitude': lambda x: torch.sign(x.clamp(-1, 1)) * 0.5,
+}
+
+
+class FormsNet(nn.Module):
+    """One binary layer for each of `FORMS`."""
+
+    def __init__(self, channels=16, classes=5):
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, 2, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(channels) for _ in FORMS)
+        self.layers = nn.ModuleList(SignLayer(nn.Conv2d(channels, channels, 1, bias=False), form) for form in FORMS.values())
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x))
+        return self.fc(x.mean(dim=(2, 3)))
+
+
+def weight_sign_to_one(w):
+    """Weights without a third level: zero counts as positive."""
+    return torch.where(w >= 0, 1.0, -1.0)
+
+
+class GeometryNet(nn.Module):
+    """Binary convolutions with groups, depth-wise, dilation, strides, one-sided padding and odd numbers of channels."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        convs = [
+            nn.Conv2d(12, 20, 3, (2, 1), (1, 2), bias=True), nn.Conv2d(20, 20, 3, 1, 1, groups=4, bias=False),
+            nn.Conv2d(20, 20, 3, 1, 1, groups=20, bias=False), nn.Conv2d(20, 12, (1, 3), 1, (0, 2), dilation=(1, 2), bias=False),
+            nn.Conv2d(12, 7, 2, 1, 0, bias=True),
+        ]  # fmt: skip
+        self.stem = nn.Conv2d(3, 12, 3, 1, 1)
+        layers = []
+        for index, conv in enumerate(convs):
+            layers += [nn.BatchNorm2d(conv.in_channels), SignLayer(conv, pad=((0, 1, 0, 1), 0.0) if index == 4 else None)]
+        self.layers, self.head = nn.Sequential(*layers), nn.Sequential(nn.MaxPool2d(2), nn.BatchNorm2d(7), nn.Flatten())
+        self.fc = SignLayer(nn.Linear(7 * 18, classes))
+
+    def forward(self, x):
+        return self.fc(self.head(self.layers(self.stem(x))))
+
+
+class NetOneDimension(nn.Sequential):
+    """Keyword spotting: convolutions along time."""
+
+    def __init__(self, classes=5):
+        super().__init__(
+            nn.Conv1d(4, 16, 5, 2, 2), nn.BatchNorm1d(16), SignLayer(nn.Conv1d(16, 32, 3, 1, 1, bias=False)),
+            nn.BatchNorm1d(32), nn.MaxPool1d(2), SignLayer(nn.Conv1d(32, 32, 3, 2, 2, dilation=2, bias=False)),
+            nn.BatchNorm1d(32), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, classes),
+        )  # fmt: skip
+
+
+class NetThreeDimensions(nn.Sequential):
+    """Video: convolutions over time, height and width."""
+
+    def __init__(self, classes=5):
+        super().__init__(
+            nn.Conv3d(2, 8, 3, (1, 2, 2), 1), nn.BatchNorm3d(8), SignLayer(nn.Conv3d(8, 16, 3, 1, 1, bias=False)),
+            nn.BatchNorm3d(16), nn.AvgPool3d(2), SignLayer(nn.Conv3d(16, 16, (1, 3, 3), 1, (0, 1, 1), bias=False)),
+            nn.BatchNorm3d(16), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(16, classes),
+        )  # fmt: skip
+
+
+class Detector(nn.Module):
+    """Feature pyramid with boxes and scores as two outputs, and the features themselves as a third one."""
+
+    def __init__(self, classes=3):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.down = nn.ModuleList(BiRealBlock(inputs, 16, 2) for inputs in (8, 16))
+        self.lateral = nn.Conv2d(16, 16, 1)
+        self.boxes, self.scores = nn.Conv2d(16, 4, 1), nn.Conv2d(16, classes, 1)
+
+    def forward(self, x):
+        fine = self.down[0](self.stem(x))
+        coarse = self.down[1](fine)
+        merged = self.lateral(fine) + F.interpolate(coarse, scale_factor=2, mode='nearest')
+        boxes = torch.cat([self.boxes(level).flatten(2) for level in (merged, coarse)], dim=2)
+        scores = torch.cat([self.scores(level).flatten(2) for level in (merged, coarse)], dim=2)
+        return boxes.transpose(1, 2), torch.sigmoid(scores).transpose(1, 2), merged
+
+
+class Segmenter(nn.Module):
+    """Binary encoder; PixelShuffle, a bilinear resize and a softmax over the classes of each pixel."""
+
+    def __init__(self, classes=3):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.Hardswish())
+        self.blocks = nn.Sequential(ReActBlock(8, 16, 2), ReActBlock(16, 16, 1))
+        self.expand = nn.Sequential(nn.BatchNorm2d(16), SignLayer(nn.Conv2d(16, 4 * 8, 1, bias=False)), nn.PixelShuffle(2))
+        self.head = nn.Sequential(nn.BatchNorm2d(8), nn.Conv2d(8, classes, 1))
+
+    def forward(self, x):
+        x = self.head(self.expand(self.blocks(self.stem(x))))
+        x = F.interpolate(x, scale_factor=2.0, mode='bilinear', align_corners=False)
+        return torch.softmax(x, dim=1)
+
+
+class ReluSignNet(nn.Module):
+    """Sign after ReLU: the values are 0 and 1, not -1 and 1."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.layer = nn.Sequential(SignLayer(nn.Conv2d(8, 16, 3, 1, 1, bias=False)), nn.BatchNorm2d(16), nn.ReLU())
+        self.second = nn.Sequential(SignLayer(nn.Conv2d(16, 16, 3, 1, 1, bias=False)), nn.BatchNorm2d(16))
+        self.fc = nn.Linear(16, classes)
+
+    def forward(self, x):
+        return self.fc(self.second(self.layer(self.stem(x))).mean(dim=(2, 3)))
+
+
+def zero_in_weights():
+    """Return a network where one weight is exactly zero, so that `torch.sign` gives a third level."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), SignLayer(nn.Conv2d(8, 16, 3, 1, 1, bias=False)),
+        nn.BatchNorm2d(16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
+    )  # fmt: skip
+    model[2].layer.weight.data[3, 2, 1, 1] = 0
+    return model
+
+
+def padded_with(value):
+    """Return a network whose binary convolutions see `value` beyond the border, as after ``F.pad``."""
+    convs = [SignLayer(nn.Conv2d(8, 8, 3, bias=False), weight=weight_sign_to_one, pad=((1, 1, 1, 1), value)) for _ in range(2)]
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), convs[0], nn.BatchNorm2d(8), convs[1], nn.BatchNorm2d(8),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5),
+    )  # fmt: skip
+
+
+class ConstantBorderNet(nn.Module):
+    """Padding before normalization and sign: beyond the border lies a constant for each channel, with either sign."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.norm, self.conv = nn.BatchNorm2d(8), nn.Conv2d(8, 16, 3, bias=False)
+        self.layer, self.fc = SignLayer(self.conv), nn.Linear(16, classes)
+
+    def forward(self, x):
+        x = self.norm(F.pad(self.stem(x), (1, 1, 1, 1), 'constant', 0.25))
+        return self.fc(self.layer(x).mean(dim=(2, 3)))
+
+
+def float_only():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
+    )  # fmt: skip
+
+
+def hardtanh(channels):
+    """Return the activation of IR-Net."""
+    return nn.Hardtanh()
