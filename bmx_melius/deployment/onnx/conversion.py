@@ -13,6 +13,7 @@ from ..convert.packing import pack
 from ..convert.report import Report
 from . import layers  # noqa: F401  registers its translations
 from .evaluation import Evaluator
+from .layout import with_channels_second
 from .model import read_model
 from .translation import Translator
 
@@ -105,7 +106,9 @@ def import_onnx(
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
+    evaluator, moved = with_channels_second(evaluator)
     translator = Translator(evaluator)
+    translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     outputs = translator.translate(model.outputs)
     _require_no_ties(model, translator, zero_is_positive)
     if not any(not layer.reason for layer in translator.layers):

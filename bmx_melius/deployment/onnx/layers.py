@@ -72,9 +72,6 @@ def _matrix_product(t, operator):
 
 def _dense(t, operator, weight, bias):
     name = operator.inputs[0]
-    if name in t.flat_shapes:
-        channels, *sizes = t.flat_shapes[name]
-        weight = np.moveaxis(weight.reshape(len(weight), *sizes, channels), -1, 1).reshape(len(weight), -1)
     layer = _Linear(t, operator, 'FullyConnected', marks.DENSE, {'flatten': True}, 0.0)
     layer.add(name, t.levels_of(name), np.ascontiguousarray(weight), bias)
 

@@ -124,7 +124,12 @@ def read_model(path):
         onnx.checker.check_model(proto)
     except Exception as error:  # ValidationError, and those of protobuf
         raise UserError(f'{path} is not a valid ONNX model: {str(error).splitlines()[0]}') from error
-    operators = [_operator(onnx, node, path) for node in proto.graph.node]
+    return model_of(onnx, proto, path, size)
+
+
+def model_of(onnx, proto, path, size):
+    """Return the `Model` of a checked ModelProto; `path` and `size` are those of the file."""
+    operators = [_operator(onnx, node) for node in proto.graph.node]
     constants = {tensor.name for tensor in proto.graph.initializer}
     inputs = {value.name: _shape_of(onnx, value, path) for value in proto.graph.input if value.name not in constants}
     return Model(path, proto, operators, inputs, [value.name for value in proto.graph.output], size)
@@ -206,7 +211,7 @@ def _name_nodes(proto):
         seen.add(name)
 
 
-def _operator(onnx, node, path):
+def _operator(onnx, node):
     attributes = {}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)

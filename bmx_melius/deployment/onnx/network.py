@@ -27,7 +27,6 @@ class OnnxNetwork(Network):
     def __init__(self, evaluator):
         super().__init__(Graph([], [], [], [], []), {}, dict(evaluator.shapes))
         self.evaluator = evaluator
-        self.inputs_moved = {}  # name of an input whose channels are second here and last in the model -> the permutation
         self.steps = {}  # activation Node -> Step
         self._values = {}  # Entry -> (name of a value of the model, function that makes the entry from its array)
         self._names = set()
@@ -127,8 +126,7 @@ class OnnxNetwork(Network):
 
     def compute(self, entries, inputs):
         made = [self._values[entry] for entry in entries]
-        moved = {name: np.moveaxis(x, 1, -1) if name in self.inputs_moved else x for name, x in inputs.items()}
-        arrays = self.evaluator.run([name for name, _ in made], {name: np.ascontiguousarray(x) for name, x in moved.items()})
+        arrays = self.evaluator.run([name for name, _ in made], inputs)
         return [arrays[name] if function is None else function(arrays[name]) for name, function in made]
 
     def is_float32(self, entry):

@@ -100,8 +100,6 @@ class Translator:
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
-        self.last_channels = {}  # name of a value (N, ..., C) -> name of the same value with the channels second
-        self.flat_shapes = {}  # name of a value (N, elements) -> (C, H, W) that it was flattened from with the channels last
         self._steps = {}
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -528,11 +526,8 @@ def _reduction(t, operator):
     if axes is None:
         axes = t.require_constant(operator, 1, np.arange(rank))
     axes = tuple(sorted(int(axis) % rank for axis in axes))
-    name = operator.inputs[0]
-    if name in t.last_channels and axes == tuple(range(1, rank - 1)) and not operator.attributes.get('keepdims', 1):
-        name, axes = t.last_channels[name], tuple(range(2, rank))
     attributes = {'axis': axes, 'keepdims': bool(operator.attributes.get('keepdims', 1))}
-    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [t.entry(name)], attributes)
+    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', attributes=attributes)
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------
@@ -547,18 +542,8 @@ def _concat(t, operator):
 
 @translate('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
 def _reshape(t, operator):
-    name, output = operator.inputs[0], operator.outputs[0]
-    shape = t.shape(output)
-    if name in t.last_channels and len(shape) == 2:
-        source = t.last_channels[name]
-        flat = t.network.add('Reshape', operator.name, [t.entry(source)], shape, {'shape': shape})
-        t.set(output, flat)
-        t.flat_shapes[output] = t.shape(source)[1:]
-        signs = t.levels_of(source)
-        if signs and (signs.scale, signs.shift) == (1, 0):
-            t.signs[flat] = Signs(flat, 1.0, 0.0)
-        return
-    _require_flattening(t, operator, t.shape(name), shape)
+    shape = t.shape(operator.outputs[0])
+    _require_flattening(t, operator, t.shape(operator.inputs[0]), shape)
     _moved(t, operator, 'Reshape', {'shape': shape})
 
 
@@ -578,40 +563,14 @@ def _require_flattening(t, operator, before, after):
 
 @translate('Transpose')
 def _transpose(t, operator):
-    name, output = operator.inputs[0], operator.outputs[0]
-    rank = len(t.shape(name))
+    rank = len(t.shape(operator.inputs[0]))
     order = tuple(operator.attributes.get('perm', reversed(range(rank))))
     if order == tuple(range(rank)):
-        return t.add(operator, 'identity')
-    to_last, to_second = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
-    if order == to_last and rank > 2:
-        t.last_channels[output] = name
-        if 1 in (t.shape(name)[1], int(np.prod(t.shape(name)[2:]))):  # the elements keep their order
-            t.add(operator, 'Reshape', attributes={'shape': t.shape(output)})
-            return
-        raise UntranslatableError('it moves the channels to the end')
-    if order == to_second and name in t.last_channels:
-        t.set(output, t.entry(t.last_channels[name]))
-        return
-    if order == to_second and name in t.network.shapes:
-        return _of_channels_last(t, operator)
-    if order != tuple(_SHUFFLE):
+        t.add(operator, 'identity')
+    elif order == tuple(_SHUFFLE):
+        t.add(operator, 'transpose', attributes={'axes': order})
+    else:
         raise UntranslatableError(f'it permutes the axes by {order}; channel shuffles can be packed')
-    t.add(operator, 'transpose', attributes={'axes': order})
-
-
-def _of_channels_last(t, operator):
-    """Make an input with the channels last one with the channels second."""
-    name, output = operator.inputs[0], operator.outputs[0]
-    readers = [other for other in t.evaluator.model.operators if name in other.inputs]
-    if len(readers) > 1:
-        raise UntranslatableError(f'the input {name} is read with the channels second and last')
-    entry = t.entry(name)
-    entry.node.shapes[0] = t.shape(output)
-    t.network.shapes[name] = t.shape(output)
-    t.network.inputs_moved[name] = tuple(operator.attributes['perm'])
-    t.set(output, entry)
-    t.notes.append(f'the input {name} has the channels second in the packed network: {t.shape(output)}, not {t.shape(name)}')
 
 
 @translate('Slice')

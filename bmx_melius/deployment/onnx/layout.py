@@ -1,0 +1,227 @@
+"""Models with the channels last, as of TensorFlow, made models with the channels second.
+
+tf2onnx puts a `Transpose` before and after each convolution, and what is between them has the channels last. Here the same operators
+compute the transposed values: elementwise ones with transposed constants, others along other axes, and dense layers with permuted weights.
+What each element is computed from does not change.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from .evaluation import ELEMENTWISE, Evaluator
+from .model import import_onnx_package, model_of
+
+_ALONG_AXIS = ('Concat', 'Split')
+_REDUCTIONS = ('ReduceMean', 'ReduceMax', 'ReduceSum')
+
+
+def to_second(rank):
+    """Return the permutation from (N, ..., C) to (N, C, ...)."""
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
+def to_last(rank):
+    """Return the permutation from (N, C, ...) to (N, ..., C)."""
+    return [0, *range(2, rank), 1]
+
+
+def with_channels_second(evaluator):
+    """Return an `Evaluator` of the model with the channels second, and the names of the inputs whose shape that changes.
+
+    The given one and no names if the model has no channels to move.
+    """
+    varying = [operator for operator in evaluator.model.operators if operator.outputs[0] in evaluator.varying]
+    if not any(operator.kind == 'Transpose' and _moves_channels(evaluator, operator, to_second) for operator in varying):
+        return evaluator, []
+    layout = _Layout(evaluator)
+    model = layout.rewritten()
+    shapes = {name: layout.shape_of_input(name) for name in evaluator.shapes}
+    return Evaluator(model, shapes), layout.moved_inputs
+
+
+def _moves_channels(evaluator, operator, order):
+    rank = len(evaluator.shape(operator.inputs[0]))
+    return _moves_channels_of(operator, order, rank)
+
+
+def _moves_channels_of(operator, order, rank):
+    return rank > 2 and list(operator.attributes.get('perm', ())) == order(rank)
+
+
+@dataclasses.dataclass
+class _Flat:
+    """A vector that was flattened from a map with the channels last: the same with the channels second, and where its elements were."""
+
+    name: str
+    order: np.ndarray
+
+
+class _Layout:
+    def __init__(self, evaluator):
+        self._evaluator, self._onnx = evaluator, import_onnx_package()[0]
+        self._second = {}  # name of a value (N, ..., C) -> name of the same value (N, C, ...)
+        self._flat = {}  # name of a value (N, elements) -> _Flat
+        self._nodes, self._initializers, self._renamed = [], [], {}
+        self.moved_inputs = [name for name in evaluator.shapes if self._is_last(name)]
+
+    def _is_last(self, name):
+        """Return whether an input is transposed, perhaps after elementwise operators, to have the channels second."""
+        waiting, seen = [name], set()
+        while waiting:
+            value = waiting.pop()
+            for operator in self._evaluator.model.operators:
+                if value in operator.inputs and operator.outputs[0] not in seen:
+                    seen.add(operator.outputs[0])
+                    if operator.kind == 'Transpose' and _moves_channels(self._evaluator, operator, to_second):
+                        return True
+                    if operator.kind in ELEMENTWISE or operator.kind == 'Pad':
+                        waiting.append(operator.outputs[0])
+        return False
+
+    def shape_of_input(self, name):
+        shape = self._evaluator.shapes[name]
+        return tuple(shape[axis] for axis in to_second(len(shape))) if name in self.moved_inputs else shape
+
+    def rewritten(self):
+        """Return the `Model`."""
+        onnx, model = self._onnx, self._evaluator.model
+        for name in self.moved_inputs:
+            last = f'{name}_channels_last'
+            self._add('Transpose', [name], last, perm=to_last(len(self._evaluator.shapes[name])))
+            self._renamed[name], self._second[last] = last, name
+        for operator, node in zip(model.operators, model.proto.graph.node):
+            if any(name in self._evaluator.varying for name in operator.outputs):
+                operator = dataclasses.replace(operator, inputs=[self._renamed.get(name, name) for name in operator.inputs])
+                self._move(operator)
+                copied = onnx.NodeProto()
+                copied.CopyFrom(node)
+                del copied.input[:]
+                copied.input.extend(operator.inputs)
+                self._nodes.append(copied)
+            else:
+                self._nodes.append(node)
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model.proto)
+        del proto.graph.node[:], proto.graph.value_info[:]
+        proto.graph.node.extend(self._nodes)
+        proto.graph.initializer.extend(self._initializers)
+        for entry in proto.graph.input:
+            if entry.name in self.moved_inputs:
+                axes = entry.type.tensor_type.shape.dim
+                sizes = [onnx.TensorShapeProto.Dimension() for _ in axes]
+                for size, axis in zip(sizes, to_second(len(axes))):
+                    size.CopyFrom(axes[axis])
+                del axes[:]
+                axes.extend(sizes)
+        return model_of(onnx, proto, model.path, model.size)
+
+    def _constant(self, array, name):
+        name = f'{name}_{len(self._initializers)}_moved'
+        self._initializers.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def _add(self, kind, inputs, output, **attributes):
+        self._nodes.append(self._onnx.helper.make_node(kind, inputs, [output], name=f'{output}_moved', **attributes))
+        return output
+
+    def _again(self, operator, inputs, **attributes):
+        """Add an operator that reads moved values; return the names of its outputs."""
+        outputs = [f'{output}_channels_second' if output else '' for output in operator.outputs]
+        attributes = {**operator.attributes, **attributes}
+        attributes = {name: self._onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for name, v in attributes.items()}
+        self._nodes.append(self._onnx.helper.make_node(operator.kind, inputs, outputs, name=f'{operator.name}_moved', **attributes))
+        return outputs
+
+    def _move(self, operator):
+        """Add the operators that compute the values of an operator with the channels second, if it reads such."""
+        kind, output, first = operator.kind, operator.outputs[0], operator.inputs[0] if operator.inputs else ''
+        shape = self._evaluator.shape(output)
+        if kind == 'Transpose':
+            if _moves_channels_of(operator, to_last, len(shape)):
+                self._second[output] = first
+            elif _moves_channels_of(operator, to_second, len(shape)) and first in self._second:
+                self._renamed[output] = self._second[first]
+        elif kind in ELEMENTWISE:
+            self._move_elementwise(operator, shape)
+        elif first in self._second:
+            self._move_other(operator, first, shape)
+        elif first in self._flat and kind in ('MatMul', 'Gemm') and not operator.attributes.get('transA', 0):
+            self._move_dense(operator, self._flat[first])
+
+    def _move_elementwise(self, operator, shape):
+        varying = [name for name in operator.inputs if name and self._evaluator.constant(self._original(name)) is None]
+        if varying and all(name in self._second for name in varying):
+            inputs = [self._second.get(name) or self._moved_constant(name, len(shape)) for name in operator.inputs]
+            outputs = self._again(operator, inputs)
+            self._second.update(zip(operator.outputs, outputs))
+        elif varying and all(name in self._flat for name in varying):
+            order = self._flat[varying[0]].order
+            inputs = [self._flat[name].name if name in self._flat else self._moved_vector(name, order) for name in operator.inputs]
+            self._flat[operator.outputs[0]] = _Flat(self._again(operator, inputs)[0], order)
+
+    def _original(self, name):
+        return next((before for before, after in self._renamed.items() if after == name), name)
+
+    def _moved_constant(self, name, rank):
+        if not name:
+            return name
+        array = self._evaluator.constant(name)
+        if array.ndim < 2:
+            array = array.reshape((1,) * (rank - 1) + array.shape) if array.ndim else array
+        else:
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+        return self._constant(array.transpose(to_second(rank)) if array.ndim else array, name)
+
+    def _moved_vector(self, name, order):
+        if not name:
+            return name
+        array = self._evaluator.constant(name)
+        return self._constant(array[..., order] if array.ndim and array.shape[-1] == len(order) else array, name)
+
+    def _move_other(self, operator, first, shape):
+        kind, rank, second = operator.kind, len(self._evaluator.shape(self._original_shape(first))), self._second[first]
+        position = {axis: place for place, axis in enumerate(to_second(rank))}
+        if kind in ('Reshape', 'Flatten', 'Squeeze') and len(shape) == 2:
+            sizes = self._evaluator.shape(self._original_shape(first))[1:]
+            order = np.moveaxis(np.arange(int(np.prod(sizes))).reshape(sizes), -1, 0).reshape(-1)
+            name = f'{operator.outputs[0]}_channels_second'
+            self._add('Reshape', [second, self._constant(np.array(shape, np.int64), operator.name)], name)
+            self._flat[operator.outputs[0]] = _Flat(name, order)
+        elif kind in _ALONG_AXIS and all(name in self._second for name in operator.inputs if name in self._evaluator.varying):
+            inputs = [self._second.get(name, name) for name in operator.inputs]
+            outputs = self._again(operator, inputs, axis=position[operator.attributes.get('axis', 0) % rank])
+            self._second.update(zip(operator.outputs, outputs))
+        elif kind in _REDUCTIONS:
+            self._move_reduction(operator, second, position, rank)
+        elif kind == 'Pad' and len(operator.inputs) < 4 and 'pads' not in operator.attributes:
+            pads = self._evaluator.constant(operator.inputs[1]).reshape(2, rank)
+            pads = self._constant(np.ascontiguousarray(pads[:, to_second(rank)].reshape(-1)), operator.name)
+            self._second[operator.outputs[0]] = self._again(operator, [second, pads, *operator.inputs[2:]])[0]
+
+    def _original_shape(self, name):
+        return name if name in self._evaluator.varying else self._original(name)
+
+    def _move_reduction(self, operator, second, position, rank):
+        axes = operator.attributes.get('axes')
+        if axes is None and len(operator.inputs) > 1:
+            axes = self._evaluator.constant(operator.inputs[1])
+        if axes is None:
+            return
+        moved = sorted(position[int(axis) % rank] for axis in axes)
+        attributes = {'axes': moved} if 'axes' in operator.attributes else {}
+        inputs = [second] if attributes else [second, self._constant(np.array(moved, np.int64), operator.name)]
+        (output,) = self._again(operator, inputs, **attributes)
+        if operator.attributes.get('keepdims', 1):
+            self._second[operator.outputs[0]] = output
+        elif moved == list(range(2, rank)):
+            self._renamed[operator.outputs[0]] = output
+
+    def _move_dense(self, operator, flat):
+        weight = self._evaluator.constant(operator.inputs[1])
+        if weight is None:
+            return
+        transposed = operator.attributes.get('transB', 0)
+        weight = self._constant(weight[:, flat.order] if transposed else weight[flat.order], operator.name)
+        (output,) = self._again(operator, [flat.name, weight, *operator.inputs[2:]])
+        self._renamed[operator.outputs[0]] = output
