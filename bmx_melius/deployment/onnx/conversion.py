@@ -28,6 +28,8 @@ class ImportReport:
     ----------
     layers : list of Layer
         Convolutions and dense layers, in the order of the model, with the bits of a weight and the reason why one stays real-valued.
+    outputs : list of str
+        Names of the values of the model that the packed network outputs.
     notes : list of str
         What differs from the model: outputs left out, zeros taken as positive.
     conversion : Report
@@ -35,6 +37,7 @@ class ImportReport:
     """
 
     layers: list
+    outputs: list
     notes: list
     conversion: Report
 
@@ -132,7 +135,7 @@ def import_onnx(
     exported.write_symbol(packed.symbol, packed.arrays, fields)
     report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
     report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
-    return ImportReport(translator.layers, translator.notes, report)
+    return ImportReport(translator.layers, outputs, translator.notes, report)
 
 
 def _shapes(model, input_shape):

@@ -152,7 +152,8 @@ class _Linear:
         elif padding not in (-1, 0, 1):
             border = self._border(signs, weights, self._pad_value - signs.shift)
             padding = 0.0
-        terms = [term for part in weights.parts for term in self._products(signs, part * signs.scale, padding, has_planes)]
+        turned = self._turned(signs)
+        terms = [term for part in weights.parts for term in self._products(signs, part * signs.scale * turned, padding, has_planes)]
         if weights.means is not None:
             terms.append(self._mean(signs, weights.means * signs.scale, padding, has_planes))
         terms += [] if border is None else [border]
@@ -234,7 +235,7 @@ class _Linear:
             size = (self._groups, *self._weight_size(signs))
             facts = {'bits': 1, 'method': 'sign', 'pad_value': padding, 'encoding': '' if has_planes else 'sign'}
             facts.update({marks.ROLE: self._role, 'sign': 0 if has_planes else 1})
-            ones = self._constant(np.ones(size), 'ones')
+            ones = self._constant(np.ones(size) * self._turned(signs)[:: len(means) // self._groups], 'ones')
             sums = self._node(f'{name}_window', [self._read(signs, padding, name), ones], self._groups, facts=facts)
             weight = self._constant(means.reshape(-1, 1, *(1,) * (len(size) - 2)), 'mean')
             if self._kind == 'FullyConnected':
@@ -244,6 +245,13 @@ class _Linear:
             return self._node(name, [sums, weight], len(means), value=value, **window)
 
         return term
+
+    def _turned(self, signs):
+        """Return factors -1 and 1 of weights (filters, channels / groups, ...) that read signs, some of which are the opposite ones."""
+        shape, filters = self._weight_size(signs), self._shape[1]
+        numbers = np.ones(shape[0] * self._groups) if signs.flipped is None else signs.flipped
+        by_group = numbers.reshape(self._groups, shape[0]).repeat(filters // self._groups, axis=0)
+        return by_group.reshape(filters, shape[0], *(1,) * (len(shape) - 1))
 
     def _weight_size(self, signs):
         shape = self._t.network.shape(signs.entry)

@@ -27,11 +27,15 @@ class RefusedError(UntranslatableError):
 
 @dataclasses.dataclass
 class Signs:
-    """A value of two levels: signs, times `scale`, plus `shift`, each a number."""
+    """A value of two levels: signs, times `scale`, plus `shift`, each a number.
+
+    The signs of the channels for which `flipped` is -1 are the opposite ones; None: of no channel.
+    """
 
     entry: Entry
     scale: float
     shift: float
+    flipped: 'np.ndarray | None' = None
 
 
 @dataclasses.dataclass
@@ -260,14 +264,21 @@ class Translator:
         levels, largest = step.levels, np.abs(step.levels).max()
         (cone,) = (cone for cone in self.evaluator.cones(name) if cone.source == step.source)
         padded = self.evaluator.function(cone, name)(np.full((levels.shape[1], 1), value, np.float32)).astype(np.float64)
-        if len(levels) > 2 or max(np.ptp(levels, axis=1).max(), np.ptp(padded)) > 1e-4 * largest:
-            raise UntranslatableError(f'it is the sign of a map padded with {value:g}, whose channels have different levels')
+        if len(levels) > 2 or np.ptp(levels, axis=1).max() > 1e-4 * largest:
+            raise UntranslatableError(f'it is the sign of a map padded with {value:g}, and has other levels in each channel')
         if step.tied:
             self.tied.append((operator.name, step))
         scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
+        flipped, beyond = None, (padded[:, 0] - shift) / scale
+        if np.ptp(beyond) > 1e-4:  # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
+            flipped = np.rint(beyond)
+            if (np.abs(np.abs(beyond) - 1) > 1e-4).any():
+                raise UntranslatableError(f'it is the sign of a map padded with {value:g}, which is 0 in some channels')
+            ((threshold, flip),), beyond = step.comparisons, np.ones(1)
+            step = dataclasses.replace(step, comparisons=[(threshold, flip != (flipped < 0))])
         activation = self.network.add_step(operator.name, self.entry(padding.inputs[0]), step, None)
-        signs = Signs(activation, scale, shift)
-        self.padded_signs[name] = PaddedSigns(signs, before, after, _rounded(padded.mean(), largest))
+        signs = Signs(activation, scale, shift, flipped)
+        self.padded_signs[name] = PaddedSigns(signs, before, after, _rounded(beyond.mean(), 1) * scale + shift)
         self._refused[name] = f'node {padding.name} (Pad): what it pads is read by other operators than a sign and a convolution'
 
     def _scaled(self, operator, entry, name, scale, shift):
@@ -689,11 +700,36 @@ def padding_of(t, operator):
 @translate('Resize', 'Upsample')
 def _resize(t, operator):
     before, after = t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
-    scales = {large // small for small, large in zip(before[2:], after[2:])}
-    whole = len(scales) == 1 and all(small * max(scales) == large for small, large in zip(before[2:], after[2:]))
-    if operator.attributes.get('mode', 'nearest') != 'nearest' or not whole or before[:2] != after[:2] or len(before) != 4:
-        raise UntranslatableError('only the enlargement of rows and columns by a whole number, by repetition, can be packed')
-    t.add(operator, 'UpSampling', attributes={'scale': max(scales), 'sample_type': 'nearest'})
+    sizes = list(zip(before[2:], after[2:]))
+    scale = after[2] // before[2]
+    if before[:2] != after[:2] or len(before) != 4 or any(small * scale != large for small, large in sizes):
+        raise UntranslatableError('only the enlargement of rows and columns by a whole number can be packed')
+    mode, places = operator.attributes.get('mode', 'nearest'), operator.attributes.get('coordinate_transformation_mode', 'half_pixel')
+    if mode == 'nearest':
+        t.add(operator, 'UpSampling', attributes={'scale': scale, 'sample_type': 'nearest'})
+    elif mode == 'linear' and places in ('half_pixel', 'pytorch_half_pixel'):
+        _interpolated(t, operator, scale)
+    else:
+        raise UntranslatableError(
+            f'it enlarges by {mode} interpolation of {places} coordinates; nearest, and linear of half_pixel, can be packed'
+        )
+
+
+def _interpolated(t, operator, scale):
+    """Add bilinear interpolation: a transposed convolution, divided by the sum of its weights, which is less than 1 at the border."""
+    shape, channels = t.shape(operator.outputs[0]), t.shape(operator.outputs[0])[1]
+    kernel = 2 * scale - scale % 2
+    line = 1 - np.abs((np.arange(kernel) + 0.5) / scale - kernel / (2 * scale))
+    weight = np.broadcast_to(np.outer(line, line), (channels, 1, kernel, kernel))
+    window = {'kernel': (kernel,) * 2, 'stride': (scale,) * 2, 'pad': (scale // 2,) * 2, 'num_filter': channels, 'num_group': channels}
+    inputs = [t.entry(operator.inputs[0]), t.network.add_constant(weight, f'{operator.name}_weight')]
+    entry = t.add_inner(operator, 'Deconvolution', inputs, shape, {**window, 'no_bias': True})
+    for axis in (2, 3):
+        sums = np.convolve(np.kron(np.ones(shape[axis] // scale), np.eye(scale)[0]), line)[scale // 2 :][: shape[axis]]
+        factor = t.network.add_constant((1 / sums).reshape(1, 1, *((-1, 1) if axis == 2 else (1, -1))), f'{operator.name}_border')
+        if axis == 2:
+            entry = t.add_inner(operator, 'broadcast_mul', [entry, factor], shape)
+    t.add(operator, 'broadcast_mul', [entry, factor])
 
 
 @translate('DepthToSpace')

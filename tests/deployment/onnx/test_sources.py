@@ -1,0 +1,95 @@
+"""Models of other libraries, made by these: their layers are found, and the packed network computes what ONNX Runtime does."""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bmx_melius as bmx
+from bmx_melius import UserError
+
+FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
+MODELS = json.loads((FOLDER / 'models.json').read_text())
+REFUSED = {
+    'float-only': 'this network has no binary layer',
+    'ttq-float-inputs': 'this network has no binary layer',
+    'birealnet-any-size': r'leaves the shape of its input input open \(1,3,\?,\?\)',
+}
+OF_FEW_BITS = ('binary', 'low_bit', 'ternary')  # kinds of layers that are counted in the data
+
+
+def unpacked(name, folder):
+    """Write the files of a model to a folder; return the path of the model."""
+    for file in FOLDER.glob(f'{name}.onnx*.gz'):
+        (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+    return folder / f'{name}.onnx'
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize('name', [name for name in MODELS if name not in REFUSED])
+def test_layers_of_a_model_are_packed_and_results_are_those_of_onnx_runtime(name, tmp_path):
+    report = bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True)
+    assert report.binary_layers == sum(MODELS[name].get(kind, 0) for kind in OF_FEW_BITS)
+    assert report.conversion.verification.largest_deviation < 1e-5 and report.conversion.size_after < report.conversion.size_before
+    session, recorded = bmx.Session(tmp_path / 'packed'), np.load(FOLDER / f'{name}.npz')
+    inputs = [recorded[key] for key in recorded.files if key.startswith('input.')]
+    moved = [np.moveaxis(x, -1, 1) if 'channels second' in ' '.join(report.notes) else x for x in inputs]
+    results = session(*moved)
+    results = dict(zip(report.outputs, results if isinstance(results, list) else [results]))
+    expected = {key.partition('.')[2]: recorded[key] for key in recorded.files if key.startswith('graph.')}
+    left_out = ' '.join(report.notes)
+    compared = 0
+    for output, wanted in expected.items():
+        if output in results:
+            result = results[output]
+        elif 'left out at the end: Softmax' in left_out:
+            (result,) = (softmax(y) for y in results.values())
+        else:
+            assert 'left out at the end' in left_out
+            continue
+        np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+        compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_models_without_binary_layers_or_a_shape_are_refused(name, tmp_path):
+    with pytest.raises(UserError, match=REFUSED[name]):
+        bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True)
+    assert not list(tmp_path.glob('packed*'))
+
+
+def test_a_model_of_any_size_takes_the_given_one(tmp_path):
+    model = unpacked('birealnet-any-size', tmp_path)
+    assert bmx.import_onnx(model, tmp_path / 'packed', (1, 3, 16, 16), zero_is_positive=True).binary_layers == 2
+
+
+def test_signs_that_are_zero_are_refused_by_name_unless_zero_is_positive(tmp_path):
+    with pytest.raises(UserError, match=r'node .*Add_5 and 1 others are signs that are 0 .* Give --zero-is-positive'):
+        bmx.import_onnx(unpacked('birealnet-opset13', tmp_path), tmp_path / 'packed')
+
+
+def test_signs_after_relu_are_strict_comparisons_and_need_no_permission(tmp_path):
+    assert not bmx.import_onnx(unpacked('sign-after-relu', tmp_path), tmp_path / 'packed').notes
+
+
+def test_files_are_the_same_without_mxnet(tmp_path):
+    model = unpacked('reactnet18', tmp_path)
+    bmx.import_onnx(model, tmp_path / 'with', zero_is_positive=True)
+    program = (
+        "import sys; sys.modules['mxnet'] = None; import bmx_melius; "
+        'bmx_melius.import_onnx(sys.argv[1], sys.argv[2], zero_is_positive=True); '
+        "assert 'mxnet' not in {name for name, module in sys.modules.items() if module}"
+    )
+    subprocess.run([sys.executable, '-c', program, os.fspath(model), os.fspath(tmp_path / 'without')], check=True)
+    for suffix in ('-0000.params', '-symbol.json'):
+        assert (tmp_path / f'with{suffix}').read_bytes() == (tmp_path / f'without{suffix}').read_bytes()
