@@ -11,7 +11,8 @@ _MAX_PARTS = 3
 def clusters(row, tolerance):
     """Return the mean of each group of numbers that differ by less than the tolerance from the one before, ascending."""
     row = np.sort(row)
-    return [float(group.mean()) for group in np.split(row, np.flatnonzero(np.diff(row) > tolerance) + 1)]
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(row) > tolerance) + 1])
+    return (np.add.reduceat(row, begins) / np.diff(np.append(begins, len(row)))).tolist()
 
 
 @dataclasses.dataclass
@@ -45,10 +46,10 @@ def weight_parts(weight):
             by_filter = magnitudes.reshape(len(weight), -1).mean(axis=1).reshape(-1, *(1,) * (weight.ndim - 1))
             same = (np.abs(magnitudes - by_filter) <= tolerance).all()
             return WeightParts([np.where(weight > 0, 1, -1) * (by_filter if same else by_position)], None)
-    levels = [clusters(row, tolerance) for row in rows]
-    count = max(map(len, levels))
+    count = int((np.diff(np.sort(rows, axis=1), axis=1) > tolerance).sum(axis=1).max()) + 1
     if count > _MAX_PARTS + 1:
         return None
+    levels = [clusters(row, tolerance) for row in rows]
     if count == 1 or all(len(row) == 1 or len(row) == 2 and abs(row[0] + row[1]) <= tolerance for row in levels):
         by_filter = np.abs(rows).mean(axis=1, keepdims=True)
         return WeightParts([(np.where(rows > 0, 1, -1) * by_filter).reshape(weight.shape)], None)

@@ -61,9 +61,9 @@ def find_step(evaluator, name):
 def _step_from(evaluator, cone, name):
     """Return the `Step` from the source of a cone to a value, or None."""
     function, channels = evaluator.function(cone, name), evaluator.shape(name)[1]
-    nonnegative = is_nonnegative(evaluator, cone.source)
-    for bound in _BOUNDS:
-        low = 0.0 if nonnegative else -bound
+    signed = [(-bound, bound) for bound in _BOUNDS]
+    # without negative numbers, a sign that is 0 for 0 has two levels; one that is 1 for 0 has them only with negative numbers
+    for low, bound in [*((0.0, bound) for bound in _BOUNDS if is_nonnegative(evaluator, cone.source)), *signed]:
         try:
             step = _step_of(lambda x: function(np.clip(x, low, bound)).astype(np.float64), channels, bound)  # noqa: B023  called here only
         except NotMonotoneError:
@@ -99,9 +99,10 @@ def _step_of(function, channels, bound):
         return None
     scale = float(np.abs(values).max())
     tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
-    found = [clusters(row, tolerance) for row in values]
-    if max(map(len, found)) > MAX_LEVELS or max(map(len, found)) < 2 or not scale:
+    jumps = (np.diff(np.sort(values, axis=1), axis=1) > tolerance).sum(axis=1)
+    if not 1 <= jumps.max() < MAX_LEVELS:
         return None
+    found = [clusters(row, tolerance) for row in values]
     levels = _common_levels(found, tolerance)
     if levels is None:
         return None
