@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from ...errors import UserError, last_line
+from ...analysis.graph import shapes_by_name
+from ...errors import UserError, last_line, name_some
 from .model import import_onnx_package
 
 _SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
@@ -24,6 +25,26 @@ class Cone:
 
     source: str
     operators: list
+
+
+def input_shapes(model, input_shape):
+    """Return the shape of each input by name: `input_shape` as `import_onnx` takes it, or that of the model."""
+    if not model.inputs:
+        raise UserError(f'{model.path} has no input')
+    if input_shape is not None:
+        first = next(iter(model.inputs))
+        shapes = shapes_by_name(input_shape, first)
+        if set(shapes) != set(model.inputs):
+            raise UserError(f'{model.path} has the inputs {name_some(list(model.inputs))}: give a shape for each of them')
+        return shapes
+    shapes = {}
+    for name, sizes in model.inputs.items():
+        shape = (sizes[0] or 1, *sizes[1:])
+        if None in shape:
+            spelled = ','.join(str(size or '?') for size in shape)
+            raise UserError(f'{model.path} leaves the shape of its input {name} open ({spelled}): give it (--input-shape)')
+        shapes[name] = shape
+    return shapes_by_name(shapes)
 
 
 class Evaluator:
