@@ -172,10 +172,50 @@ def mutate_checkpoint(content, random, mutate_bytes):
 
 
 _KINDS = (
-    *('Abs', 'Add', 'And', 'AveragePool', 'BatchNormalization', 'Cast', 'Ceil', 'Clip', 'Concat', 'ConstantOfShape', 'Conv', 'ConvTranspose'),
+    *(
+        'Abs',
+        'Add',
+        'And',
+        'AveragePool',
+        'BatchNormalization',
+        'Cast',
+        'Ceil',
+        'Clip',
+        'Concat',
+        'ConstantOfShape',
+        'Conv',
+        'ConvTranspose',
+    ),
     *('DepthToSpace', 'Div', 'Dropout', 'Elu', 'Equal', 'Erf', 'Exp', 'Expand', 'Flatten', 'Floor', 'Gather', 'Gemm', 'GlobalAveragePool'),
-    *('Greater', 'GreaterOrEqual', 'HardSigmoid', 'HardSwish', 'Identity', 'InstanceNormalization', 'LRN', 'LayerNormalization', 'LeakyRelu'),
-    *('Less', 'LessOrEqual', 'Log', 'LogSoftmax', 'MatMul', 'Max', 'MaxPool', 'Min', 'Mod', 'Mul', 'Neg', 'Not', 'Or', 'PRelu', 'Pad', 'Pow'),
+    *(
+        'Greater',
+        'GreaterOrEqual',
+        'HardSigmoid',
+        'HardSwish',
+        'Identity',
+        'InstanceNormalization',
+        'LRN',
+        'LayerNormalization',
+        'LeakyRelu',
+    ),
+    *(
+        'Less',
+        'LessOrEqual',
+        'Log',
+        'LogSoftmax',
+        'MatMul',
+        'Max',
+        'MaxPool',
+        'Min',
+        'Mod',
+        'Mul',
+        'Neg',
+        'Not',
+        'Or',
+        'PRelu',
+        'Pad',
+        'Pow',
+    ),
     *('QuantizeLinear', 'Range', 'Reciprocal', 'ReduceMax', 'ReduceMean', 'ReduceSum', 'Relu', 'Reshape', 'Resize', 'Round', 'Shape'),
     *('Sigmoid', 'Sign', 'Sin', 'Slice', 'Softmax', 'SpaceToDepth', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Sum', 'Tanh', 'Tile', 'TopK'),
     *('Transpose', 'Unsqueeze', 'Upsample', 'Where', 'Xor'),
@@ -236,7 +276,9 @@ def _change_graph(onnx, graph, random):
 
 def _change_attribute(onnx, node, random):
     if not node.attribute or random.random() < 0.4:
-        value = random.choice((random.choice(_INTEGERS), random.choice(_FLOATS), [random.choice(_INTEGERS[:8]) for _ in range(random.randint(1, 8))]))
+        value = random.choice(
+            (random.choice(_INTEGERS), random.choice(_FLOATS), [random.choice(_INTEGERS[:8]) for _ in range(random.randint(1, 8))])
+        )
         node.attribute.append(onnx.helper.make_attribute(random.choice(_ATTRIBUTES), value))
         return
     attribute = random.choice(node.attribute)

@@ -67,11 +67,17 @@ def networks():
         *(node('Relu', 'a', 'b'), node('Greater', 'b half', 'g'), node('Cast', 'g', 'h', to=1), node('Mul', 'h two', 'i')),
         *(node('Sub', 'i one', 's'), node('Pad', 's pads minus', 't'), node('Conv', 't grouped', 'c', group=2)),
         *(helper.make_node('Split', ['c', 'sizes'], ['c0', 'c1'], axis=1), node('Concat', 'c1 c0', 'd', axis=1)),
-        *(node('MaxPool', 'd', 'e', kernel_shape=[2, 2]), node('PRelu', 'e slope', 'c9'), node('ReduceMean', 'c9', 'f', axes=[2, 3], keepdims=0)),
+        *(
+            node('MaxPool', 'd', 'e', kernel_shape=[2, 2]),
+            node('PRelu', 'e slope', 'c9'),
+            node('ReduceMean', 'c9', 'f', axes=[2, 3], keepdims=0),
+        ),
         node('MatMul', 'f matrix'),
     ]
     more = {'pads': np.array([0, 0, 1, 1, 0, 0, 1, 1]), 'sizes': np.array([4, 4]), 'matrix': signs(8, 3, seed=1) * np.float32(0.25)}
-    more.update(grouped=signs(8, 4, 3, 3) * np.abs(random.normal(size=(8, 1, 1, 1))).astype(np.float32), slope=np.full((8, 1, 1), 0.25, np.float32))
+    more.update(
+        grouped=signs(8, 4, 3, 3) * np.abs(random.normal(size=(8, 1, 1, 1))).astype(np.float32), slope=np.full((8, 1, 1), 0.25, np.float32)
+    )
     quantized = [helper.make_node('BipolarQuant', ['a', 'one'], ['s'], domain='qonnx.custom_op.general'), node('Conv', 's weight', 'c')]
     return [
         binary_network(),

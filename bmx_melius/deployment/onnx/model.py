@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from ...errors import UserError, is_printable, last_line
+from ...errors import UserError, is_printable, last_line, printable
 
 MAX_BYTES = 1 << 30  # of a file with its external data
 MAX_NODES = 1 << 14
@@ -119,8 +119,10 @@ def read_model(path):
             onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # of NumPy and onnx
             raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
-    _replace_qonnx(onnx, proto)
     _name_nodes(proto)
+    if any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
+        _replace_qonnx(onnx, proto, path)
+        _name_nodes(proto)
     try:
         onnx.checker.check_model(proto)
     except Exception as error:  # ValidationError, and those of protobuf
@@ -205,6 +207,8 @@ def _refuse_foreign(onnx, proto, path):
         _require_numbers(onnx, tensor, f'the tensor {tensor.name}', path)
     for node in proto.graph.node:
         name = node.name or (node.output[0] if node.output else '')
+        if not node.output or not node.output[0]:
+            raise UserError(f'{path}: node {name} ({node.op_type}) computes nothing')
         if node.domain not in _DOMAINS:
             raise UserError(f'{path}: node {name} is of the operator {node.op_type} of {node.domain!r}, which is not an operator of ONNX')
         if any(attribute.HasField('g') or attribute.graphs for attribute in node.attribute):
@@ -226,8 +230,8 @@ def _require_names(proto, path):
     for node in graph.node:
         names += [node.name, node.op_type, *node.input, *node.output, *(attribute.name for attribute in node.attribute)]
     for name in names:
-        if len(name) > MAX_NAME or not is_printable(name):
-            raise UserError(f'{path} has a name that is longer than {MAX_NAME} characters or has control characters: {name[:40]!r}')
+        if not isinstance(name, str) or len(name) > MAX_NAME or not is_printable(name):  # bytes where it is not UTF-8
+            raise UserError(f'{path} has a name that is not text, or longer than {MAX_NAME} characters: {name[:40]!r}')
 
 
 def _require_numbers(onnx, tensor, where, path):
@@ -319,10 +323,8 @@ def _shape_of(onnx, value, path):
 # --- QONNX ------------------------------------------------------------------------------------------------------------------------------
 
 
-def _replace_qonnx(onnx, proto):
+def _replace_qonnx(onnx, proto, path):
     """Replace the quantizers of QONNX (https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops) by operators of ONNX."""
-    if not any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
-        return
     nodes = list(proto.graph.node)
     del proto.graph.node[:]
     known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
@@ -334,7 +336,7 @@ def _replace_qonnx(onnx, proto):
             proto.graph.node.append(node)
             continue
         attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}').add(known, attributes)
+        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, attributes)
     kept = [entry for entry in proto.opset_import if entry.domain not in _QONNX_DOMAINS]
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
@@ -343,31 +345,36 @@ def _replace_qonnx(onnx, proto):
 class _Quantizer:
     """The nodes that replace one quantizer."""
 
-    def __init__(self, onnx, proto, node, prefix):
+    def __init__(self, onnx, proto, node, prefix, path):
         self._onnx, self._proto, self._node, self._prefix, self._count = onnx, proto, node, prefix, 0
+        self._where = f'{path}: node {node.name} ({node.op_type})'
 
     def add(self, known, attributes):
+        count = {'BipolarQuant': 2, 'Quant': 4, 'IntQuant': 4}.get(self._node.op_type)
+        if count is None:
+            raise UserError(f'{self._where} is of an operator of QONNX that is not supported')
+        if len(self._node.input) != count:
+            raise UserError(f'{self._where} has {len(self._node.input)} inputs, not {count}')
         x, scale, *rest = self._node.input
-        if self._node.op_type == 'BipolarQuant':
+        if rest:
+            self._add_quant(known, attributes, x, scale, *rest)
+        else:
             zero, one, minus = (self._constant(value) for value in (0.0, 1.0, -1.0))
             at_least = self._op('Not', [self._op('Less', [x, zero])])
             self._op('Mul', [self._op('Where', [at_least, one, minus]), scale], last=True)
-        elif self._node.op_type in ('Quant', 'IntQuant'):
-            self._add_quant(known, attributes, x, scale, *rest)
-        else:
-            raise UserError(f'node {self._node.name} is of the operator {self._node.op_type} of QONNX, which is not supported')
 
     def _add_quant(self, known, attributes, x, scale, zero_point, bits):
         if bits not in known:
-            raise UserError(f'the number of bits of node {self._node.name} ({self._node.op_type}) is not a constant')
-        width = float(known[bits].reshape(-1)[0])
-        if not 1 <= width <= 32 or known[bits].size != 1:
-            raise UserError(f'node {self._node.name} ({self._node.op_type}) quantizes to {width:g} bits; 1 to 32 are supported')
+            raise UserError(f'{self._where} has a number of bits that is not a constant')
+        width = float(known[bits].reshape(-1)[0]) if known[bits].size == 1 else np.nan
+        if not 1 <= width <= 32:
+            raise UserError(f'{self._where} quantizes to {width:g} bits; 1 to 32 are supported')
         signed, narrow = bool(attributes.get('signed', 1)), bool(attributes.get('narrow', 0))
-        mode = attributes.get('rounding_mode', b'ROUND').decode().upper()
+        mode = attributes.get('rounding_mode', b'ROUND')
+        mode = mode.decode(errors='replace').upper() if isinstance(mode, bytes) else repr(mode)
         roundings = {'ROUND': 'Round', 'HALF_EVEN': 'Round', 'FLOOR': 'Floor', 'CEIL': 'Ceil'}
         if mode not in roundings:
-            raise UserError(f'node {self._node.name} ({self._node.op_type}) rounds by {mode}; {", ".join(roundings)} are supported')
+            raise UserError(f'{self._where} rounds by {printable(mode)}; {", ".join(roundings)} are supported')
         low = -(2.0 ** (width - 1)) + narrow if signed else 0.0
         high = 2.0 ** (width - 1) - 1 if signed else 2.0**width - 1 - narrow
         if signed and width == 1:

@@ -42,7 +42,9 @@ class OnnxNetwork(Network):
         """Add an array; return its `Entry`. Raises `UserError` if an element is not finite: such a model has no meaningful result."""
         array = np.ascontiguousarray(array, np.float32)
         if not np.isfinite(array).all():
-            raise UserError(f'{self.evaluator.model.path}: {name} has elements that are infinite or NaN: training diverged, or it is damaged')
+            raise UserError(
+                f'{self.evaluator.model.path}: {name} has elements that are infinite or NaN: training diverged, or it is damaged'
+            )
         entry = self._add(name, None, (), {}, {}, [array.shape], False, [None])
         self.arrays[entry.node.name] = array
         self.graph.parameters.append(entry.node)
