@@ -171,6 +171,148 @@ def mutate_checkpoint(content, random, mutate_bytes):
         return content
 
 
+_KINDS = (
+    *(
+        'Abs',
+        'Add',
+        'And',
+        'AveragePool',
+        'BatchNormalization',
+        'Cast',
+        'Ceil',
+        'Clip',
+        'Concat',
+        'ConstantOfShape',
+        'Conv',
+        'ConvTranspose',
+    ),
+    *('DepthToSpace', 'Div', 'Dropout', 'Elu', 'Equal', 'Erf', 'Exp', 'Expand', 'Flatten', 'Floor', 'Gather', 'Gemm', 'GlobalAveragePool'),
+    *(
+        'Greater',
+        'GreaterOrEqual',
+        'HardSigmoid',
+        'HardSwish',
+        'Identity',
+        'InstanceNormalization',
+        'LRN',
+        'LayerNormalization',
+        'LeakyRelu',
+    ),
+    *(
+        'Less',
+        'LessOrEqual',
+        'Log',
+        'LogSoftmax',
+        'MatMul',
+        'Max',
+        'MaxPool',
+        'Min',
+        'Mod',
+        'Mul',
+        'Neg',
+        'Not',
+        'Or',
+        'PRelu',
+        'Pad',
+        'Pow',
+    ),
+    *('QuantizeLinear', 'Range', 'Reciprocal', 'ReduceMax', 'ReduceMean', 'ReduceSum', 'Relu', 'Reshape', 'Resize', 'Round', 'Shape'),
+    *('Sigmoid', 'Sign', 'Sin', 'Slice', 'Softmax', 'SpaceToDepth', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Sum', 'Tanh', 'Tile', 'TopK'),
+    *('Transpose', 'Unsqueeze', 'Upsample', 'Where', 'Xor'),
+)
+_ATTRIBUTES = (
+    *('axis', 'axes', 'kernel_shape', 'pads', 'strides', 'dilations', 'group', 'auto_pad', 'alpha', 'beta', 'transA', 'transB', 'epsilon'),
+    *('to', 'perm', 'mode', 'keepdims', 'ceil_mode', 'count_include_pad', 'blocksize', 'output_padding', 'output_shape', 'training_mode'),
+)
+_INTEGERS = (0, 1, 2, 3, -1, 4, 6, 8, 17, 1 << 20, 1 << 31, (1 << 63) - 1, -(1 << 63))
+_FLOATS = (0.0, -0.0, 0.5, 1.0, -1.0, 1e-45, 1e-30, 3e38, float('inf'), float('-inf'), float('nan'))
+
+
+def mutate_onnx(content, random, mutate_bytes):
+    """Change operators, attributes, wiring, constants and shapes of an ONNX model."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError:
+        return mutate_bytes(content, random)
+    if not model.graph.node:
+        return mutate_bytes(content, random)
+    for _ in range(random.randint(1, 3)):
+        _change_graph(onnx, model.graph, random)
+    return model.SerializeToString()
+
+
+def _change_graph(onnx, graph, random):
+    node, kind = random.choice(graph.node), random.random()
+    names = [name for each in graph.node for name in (*each.input, *each.output)] + [tensor.name for tensor in graph.initializer] + ['']
+    if kind < 0.15:
+        node.op_type = random.choice(_KINDS)
+    elif kind < 0.4:
+        _change_attribute(onnx, node, random)
+    elif kind < 0.55 and node.input:
+        node.input[random.randrange(len(node.input))] = random.choice(names)
+    elif kind < 0.6:
+        node.input.append(random.choice(names)) if random.random() < 0.5 or not node.input else node.input.pop()
+    elif kind < 0.75:  # another operator between this one and its readers
+        output, added = node.output[0] if node.output else '', f'added{random.randrange(1 << 30)}'
+        for reader in graph.node:
+            for place, name in enumerate(reader.input):
+                if name == output:
+                    reader.input[place] = added
+        inputs = [output, *(random.choice(names) for _ in range(random.randint(0, 2)))]
+        graph.node.insert([*graph.node].index(node) + 1, onnx.helper.make_node(random.choice(_KINDS), inputs, [added]))
+    elif kind < 0.93 and graph.initializer:
+        _change_tensor(onnx, random.choice(graph.initializer), random)
+    elif kind < 0.97 and graph.input:
+        axes = random.choice(graph.input).type.tensor_type.shape.dim
+        if axes:
+            random.choice(axes).dim_value = random.choice(_INTEGERS)
+    else:
+        graph.node.remove(node)
+
+
+def _change_attribute(onnx, node, random):
+    if not node.attribute or random.random() < 0.4:
+        value = random.choice(
+            (random.choice(_INTEGERS), random.choice(_FLOATS), [random.choice(_INTEGERS[:8]) for _ in range(random.randint(1, 8))])
+        )
+        node.attribute.append(onnx.helper.make_attribute(random.choice(_ATTRIBUTES), value))
+        return
+    attribute = random.choice(node.attribute)
+    if attribute.ints:
+        if random.random() < 0.3:
+            attribute.ints.append(random.choice(_INTEGERS)) if random.random() < 0.5 else attribute.ints.pop()
+        else:
+            attribute.ints[random.randrange(len(attribute.ints))] = random.choice(_INTEGERS)
+    elif attribute.HasField('i'):
+        attribute.i = random.choice(_INTEGERS)
+    elif attribute.HasField('f'):
+        attribute.f = random.choice(_FLOATS)
+    else:
+        node.attribute.remove(attribute)
+
+
+def _change_tensor(onnx, tensor, random):
+    try:
+        array = onnx.numpy_helper.to_array(tensor).copy()
+    except (ValueError, TypeError, KeyError):
+        return
+    kind = random.random()
+    if kind < 0.5 and array.size:
+        values = _FLOATS if array.dtype.kind == 'f' else _INTEGERS if array.dtype == np.int64 else (0, 1)
+        array.reshape(-1)[random.randrange(array.size)] = random.choice(values)
+    elif kind < 0.7 and array.size:
+        array = np.full_like(array, array.reshape(-1)[0] if random.random() < 0.7 else 0)
+    elif kind < 0.85:
+        array = array.reshape(random.choice(((1,) * random.randint(0, 4) + array.shape, (-1,), array.shape[::-1], (*array.shape, 1))))
+    else:
+        array = array.astype(random.choice((np.float32, np.float64, np.float16, np.int64, np.int32, np.int8, bool)))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+
+
 def mutate_symbol_of_program(parts, random, mutate_bytes):
     """Change the program in the second part, and write its structure into the symbol, the first part."""
     symbol, content = parts

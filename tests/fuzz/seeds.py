@@ -348,3 +348,10 @@ def requests():
     b = {'name': 'b', 'datatype': 'FP32', 'shape': [2, 1, 2], 'data': [[[1, 2]], [[3, 4]]]}
     outputs = [{'name': 'y', 'parameters': {'binary_data': True}}, {'name': 'x'}]
     return [[json.dumps({'id': '1', 'inputs': [a, b], **fields}).encode()] for fields in ({}, {'outputs': outputs})]
+
+
+def onnx_models():
+    """Return ONNX models of small binary networks."""
+    from support.tiny_onnx import networks
+
+    return [[model.SerializeToString()] for model in networks()]

@@ -35,6 +35,7 @@ from .mutators import (
     mutate_checkpoint,
     mutate_json,
     mutate_octets,
+    mutate_onnx,
     mutate_program,
     mutate_record,
     mutate_structure,
@@ -270,6 +271,38 @@ def _read_run(folder):
     Progress(**state['progress'])
 
 
+def _read_onnx(folder):
+    """Import a model with the limits of the library, but with a fork in place of its separate process, which takes longer to begin."""
+    from unittest import mock
+
+    from bmx_melius.deployment.onnx import conversion
+
+    path = os.path.join(folder, 'net.onnx')
+    with mock.patch.object(conversion, 'require_computable', _require_computable):
+        conversion.import_onnx(path, os.path.join(folder, 'packed'), zero_is_positive=True)
+
+
+def _require_computable(path, input_shape):
+    from bmx_melius.deployment.onnx.trial import refusal_of
+
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, refusal_of(path, input_shape, 1 << 29, 5).encode()[:4096])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with open(reading, encoding='utf-8', errors='replace') as answer:
+        refusal = answer.read()
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        raise UserError(f'{path}: signal {os.WTERMSIG(status)}')
+    if refusal:
+        raise UserError(refusal)
+
+
 TARGETS = {
     'program': Target(_read_program, ('words',), seeds.programs, (mutate_program,)),
     'structure': Target(_read_structure, ('structure',), seeds.structures, (mutate_structure,)),
@@ -287,5 +320,6 @@ TARGETS = {
     'image': Target(_read_image, ('image',), seeds.images),
     'upload': Target(_read_upload, ('upload',), seeds.uploads),
     'arrays': Target(_read_arrays, ('request.json',), seeds.requests, (mutate_json,)),
+    'onnx': Target(_read_onnx, ('net.onnx',), seeds.onnx_models, (mutate_onnx,)),
     'records': Target(_read_records, ('images.rec', 'images.idx'), seeds.record_files, (mutate_record, mutate_octets)),
 }

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Optional, Sequence, Union
 
-from ...analysis.graph import InputShape, shapes_by_name
+from ...analysis.graph import InputShape
 from ...errors import UserError, name_some
 from ...files.exported import Exported
 from ...vision.classifier import number_of_classes, require_names
@@ -12,10 +12,11 @@ from ...vision.preprocessing import InputSpec
 from ..convert.packing import pack
 from ..convert.report import Report
 from . import layers  # noqa: F401  registers its translations
-from .evaluation import Evaluator
+from .evaluation import Evaluator, input_shapes
 from .layout import with_channels_second
 from .model import read_model
 from .translation import Translator
+from .trial import require_computable
 
 Path = Union[str, os.PathLike]
 
@@ -99,13 +100,14 @@ def import_onnx(
     Raises
     ------
     UserError
-        If the file is not a valid model or too large, has no binary layer, or a node cannot be converted; the message names it. No file
-        is written.
+        If the file is not a valid model, takes too much memory or time, has no binary layer, or a node cannot be converted; the message
+        names it. No file is written.
     """
     exported = Exported(prefix)
     exported.require_writable()
+    require_computable(model_file, input_shape)
     model = read_model(model_file)
-    evaluator = Evaluator(model, _shapes(model, input_shape))
+    evaluator = Evaluator(model, input_shapes(model, input_shape))
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
@@ -136,26 +138,6 @@ def import_onnx(
     report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
     report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
     return ImportReport(translator.layers, outputs, translator.notes, report)
-
-
-def _shapes(model, input_shape):
-    """Return the shape of each input by name."""
-    if input_shape is not None:
-        first = next(iter(model.inputs))
-        shapes = shapes_by_name(input_shape, first)
-        if set(shapes) != set(model.inputs):
-            raise UserError(f'{model.path} has the inputs {name_some(list(model.inputs))}: give a shape for each of them')
-        return shapes
-    shapes = {}
-    for name, sizes in model.inputs.items():
-        shape = (sizes[0] or 1, *sizes[1:])
-        if None in shape:
-            spelled = ','.join(str(size or '?') for size in shape)
-            raise UserError(f'{model.path} leaves the shape of its input {name} open ({spelled}): give it (--input-shape)')
-        shapes[name] = shape
-    if not shapes:
-        raise UserError(f'{model.path} has no input')
-    return shapes_by_name(shapes)
 
 
 def _require_no_ties(model, translator, zero_is_positive):

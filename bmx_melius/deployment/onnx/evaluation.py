@@ -4,9 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from ...errors import UserError, last_line
+from ...analysis.graph import shapes_by_name
+from ...errors import UserError, last_line, name_some
 from .model import import_onnx_package
 
+MAX_OPERATORS = 128  # of a cone
+MAX_OPERATIONS = 1 << 40  # elements that operators of cones compute: some minutes
+_SESSION = 1 << 16  # for the preparation of an operator
 _SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
 
 
@@ -24,6 +28,26 @@ class Cone:
 
     source: str
     operators: list
+
+
+def input_shapes(model, input_shape):
+    """Return the shape of each input by name: `input_shape` as `import_onnx` takes it, or that of the model."""
+    if not model.inputs:
+        raise UserError(f'{model.path} has no input')
+    if input_shape is not None:
+        first = next(iter(model.inputs))
+        shapes = shapes_by_name(input_shape, first)
+        if set(shapes) != set(model.inputs):
+            raise UserError(f'{model.path} has the inputs {name_some(list(model.inputs))}: give a shape for each of them')
+        return shapes
+    shapes = {}
+    for name, sizes in model.inputs.items():
+        shape = (sizes[0] or 1, *sizes[1:])
+        if None in shape:
+            spelled = ','.join(str(size or '?') for size in shape)
+            raise UserError(f'{model.path} leaves the shape of its input {name} open ({spelled}): give it (--input-shape)')
+        shapes[name] = shape
+    return shapes_by_name(shapes)
 
 
 class Evaluator:
@@ -60,7 +84,7 @@ class Evaluator:
                 self.varying.update(output for output in operator.outputs if output)
         generator = np.random.RandomState(0)
         self.sample = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-        self._sessions, self._cones = {}, {}
+        self._sessions, self._cones, self._left = {}, {}, MAX_OPERATIONS
         self._initializers = {tensor.name: tensor for tensor in model.proto.graph.initializer}
         self._constants = {}
         values = self.run([*self.producers], self.sample)
@@ -143,7 +167,7 @@ class Evaluator:
             return []
         if operator.kind in _BY_AXIS and operator.attributes.get('axis', 1) % len(self.shape(name)) != 1:
             return []
-        if operator.kind not in _PARAMETERS_BY_CHANNEL and any(self._by_channel(source, self.shape(name)) is None for source in constants):
+        if operator.kind not in _PARAMETERS_BY_CHANNEL and any(self.by_channel(source, self.shape(name)) is None for source in constants):
             return []
         return sources
 
@@ -154,6 +178,8 @@ class Evaluator:
         if len(origins) != 1 or self.sampled[origins.copy().pop()].dtype != np.float32:
             return Cone(name, [])
         operators = list(dict.fromkeys(operator for cone in cones for operator in cone.operators))
+        if len(operators) >= MAX_OPERATORS:
+            return Cone(name, [])
         operators.append(self.producers[name])
         return Cone(origins.pop(), operators)
 
@@ -170,7 +196,7 @@ class Evaluator:
                 found.append(Cone(source, largest.operators[i:]))
         return [largest, *reversed(found)] if largest.operators else []
 
-    def _by_channel(self, name, shape):
+    def by_channel(self, name, shape):
         """Return a constant as an array that can be repeated along all axes but the channels; None if it depends on other axes."""
         array = self.constant(name)
         if array.ndim > len(shape):
@@ -186,6 +212,11 @@ class Evaluator:
 
     def function(self, cone, name):
         """Return the function from the source of a cone to a value: float32 (channels, n) -> (channels, n), any n."""
+        functions = self.functions(cone, [name])
+        return lambda x: functions(x)[0]
+
+    def functions(self, cone, names):
+        """Return the function from the source of a cone to values of it: float32 (channels, n) -> list of (channels, n), any n."""
         onnx, shape = self._onnx, self.shape(cone.source)
         initializers = {}
         for operator in cone.operators:
@@ -193,7 +224,7 @@ class Evaluator:
                 if source and source not in self.varying:
                     array = self.constant(source)
                     if operator.kind not in _PARAMETERS_BY_CHANNEL:
-                        array = self._by_channel(source, shape)
+                        array = self.by_channel(source, shape)
                     initializers[source] = onnx.numpy_helper.from_array(np.ascontiguousarray(array), source)
         originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
         graph = onnx.GraphProto(name='cone')
@@ -202,29 +233,37 @@ class Evaluator:
             del node.output[1:]  # masks of Dropout
         graph.initializer.extend(initializers.values())
         graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, [None] * len(shape)))
-        graph.output.append(onnx.ValueInfoProto(name=name))
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
         proto.opset_import.extend(self.model.proto.opset_import)
         session = self._session(proto)
+        self._spend(_SESSION * len(cone.operators))
 
         def computed(x):
             x = np.ascontiguousarray(x, np.float32)
             channels, count = x.shape
             maps = x.T.copy() if len(shape) == 2 else x.reshape(1, channels, count, *(1,) * (len(shape) - 3))
-            (y,) = self._computed(session, {cone.source: maps})
-            return y.T if len(shape) == 2 else y.reshape(channels, count)
+            self._spend(x.size * len(cone.operators))
+            results = self._computed(session, {cone.source: maps})
+            return [y.T if len(shape) == 2 else y.reshape(channels, count) for y in results]
 
         return computed
+
+    def _spend(self, operations):
+        self._left -= operations
+        if self._left < 0:
+            raise UserError(f'{self.model.path} has more elementwise operators than can be tried: is it a network?')
 
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis
 _PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
+# Not those that are periodic: they may take a value around any number.
 ELEMENTWISE = frozenset(
     (
-        *('Abs', 'Add', 'And', 'BatchNormalization', 'Cast', 'Ceil', 'Clip', 'Cos', 'DequantizeLinear', 'Div', 'Dropout', 'Elu', 'Equal'),
+        *('Abs', 'Add', 'And', 'BatchNormalization', 'Cast', 'Ceil', 'Clip', 'DequantizeLinear', 'Div', 'Dropout', 'Elu', 'Equal'),
         *('Erf', 'Exp', 'Floor', 'Gelu', 'Greater', 'GreaterOrEqual', 'HardSigmoid', 'HardSwish', 'Identity', 'IsNaN', 'LeakyRelu'),
-        *('Less', 'LessOrEqual', 'Log', 'Max', 'Min', 'Mish', 'Mod', 'Mul', 'Neg', 'Not', 'Or', 'PRelu', 'Pow', 'QuantizeLinear'),
-        *('Reciprocal', 'Relu', 'Round', 'Selu', 'Sigmoid', 'Sign', 'Sin', 'Softplus', 'Softsign', 'Sqrt', 'Sub', 'Sum', 'Tanh'),
+        *('Less', 'LessOrEqual', 'Log', 'Max', 'Min', 'Mish', 'Mul', 'Neg', 'Not', 'Or', 'PRelu', 'Pow', 'QuantizeLinear'),
+        *('Reciprocal', 'Relu', 'Round', 'Selu', 'Sigmoid', 'Sign', 'Softplus', 'Softsign', 'Sqrt', 'Sub', 'Sum', 'Tanh'),
         *('ThresholdedRelu', 'Where', 'Xor'),
     )
 )

@@ -114,6 +114,8 @@ class _Linear:
     def add(self, name, signs, weight, bias):
         """Add the layer with input `name`, which takes few levels if `signs` is not None."""
         t = self._t
+        if bias is not None and bias.shape != (len(weight),):
+            raise UntranslatableError(f'its bias has the shape {bias.shape}, not one element for each of its {len(weight)} filters')
         parts = weight_parts(weight) if signs else None
         if parts and self._can_pack(signs):
             entry = self._binary(signs, parts, bias)

@@ -1,18 +1,20 @@
 """ONNX models from files: what is read of them, in which limits, with the operators of QONNX replaced by those of ONNX.
 
 A file is not trusted. Nothing in it is executed here; external data are read from the folder of the file only, and models with operators
-that other libraries would have to provide are refused.
+that other libraries would have to provide are refused. onnx reads the rest, which is why `trial` reads a model elsewhere first.
 """
 
+import collections
 import dataclasses
 import os
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import UserError, is_printable, last_line, printable
 
 MAX_BYTES = 1 << 30  # of a file with its external data
-MAX_NODES = 1 << 16
+MAX_NODES = 1 << 14
+MAX_NAME = 1 << 12  # characters
 MAX_RANK = 8
 OPSETS = range(9, 24)
 _QONNX_DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general')
@@ -97,33 +99,34 @@ def read_model(path):
     """
     onnx, _ = import_onnx_package()
     path = os.fspath(path)
-    try:
-        size = os.path.getsize(path)
-        if size > MAX_BYTES:
-            raise UserError(f'{path} has {size} bytes; models of at most {MAX_BYTES} bytes are read')
-        with open(path, 'rb') as file:
-            content = file.read()
-    except OSError as error:
-        raise UserError(f'{path} cannot be read: {error.strerror}') from error
+    content = _content(path)
+    size = len(content)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
     except Exception as error:  # protobuf's implementations raise different classes
-        raise UserError(f'{path} is not an ONNX model, or damaged: {error}') from error
-    if not proto.graph.node or not proto.opset_import:
-        raise UserError(f'{path} is not an ONNX model, or damaged: it has no operators')
+        raise UserError(f'{path} is not an ONNX model, or damaged: {last_line(error)}') from error
+    if not proto.graph.node or not proto.graph.output or not proto.opset_import:
+        raise UserError(f'{path} is not an ONNX model, or damaged: it has no operators, or no output')
     _require_opset(proto, path)
     proto = _without_functions(onnx, proto, path)
     if len(proto.graph.node) > MAX_NODES:
         raise UserError(f'{path} has {len(proto.graph.node)} operators; at most {MAX_NODES} are read')
-    _refuse_foreign(proto, path)
+    _refuse_foreign(onnx, proto, path)
     size += _load_external_data(onnx, proto, path, MAX_BYTES - size)
-    _replace_qonnx(onnx, proto)
+    for tensor in _tensors(proto):
+        try:
+            onnx.numpy_helper.to_array(tensor)
+        except Exception as error:  # of NumPy and onnx
+            raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
     _name_nodes(proto)
+    if any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
+        _replace_qonnx(onnx, proto, path)
+        _name_nodes(proto)
     try:
         onnx.checker.check_model(proto)
     except Exception as error:  # ValidationError, and those of protobuf
-        raise UserError(f'{path} is not a valid ONNX model: {str(error).splitlines()[0]}') from error
+        raise UserError(f'{path} is not a valid ONNX model: {_first_line(error)}') from error
     return model_of(onnx, proto, path, size)
 
 
@@ -133,6 +136,27 @@ def model_of(onnx, proto, path, size):
     constants = {tensor.name for tensor in proto.graph.initializer}
     inputs = {value.name: _shape_of(onnx, value, path) for value in proto.graph.input if value.name not in constants}
     return Model(path, proto, operators, inputs, [value.name for value in proto.graph.output], size)
+
+
+def _content(path):
+    """Return the bytes of a file of at most `MAX_BYTES`. Devices and pipes, which may have no end, are refused."""
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UserError(f'{path} is not a file')
+        size = os.path.getsize(path)
+        if size > MAX_BYTES:
+            raise UserError(f'{path} has {size} bytes; models of at most {MAX_BYTES} bytes are read')
+        with open(path, 'rb') as file:
+            return file.read(size)
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f'{path} cannot be read: {getattr(error, "strerror", error)}') from error
+
+
+def _first_line(error):
+    """Return the first line of a message of onnx, which has a list of nodes after it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _require_opset(proto, path):
@@ -148,38 +172,106 @@ def _without_functions(onnx, proto, path):
     """Return the model with the nodes of its own functions in place of calls of them."""
     if not proto.functions:
         return proto
+    _require_few_calls(proto, path)
     try:
         import onnx.inliner
 
         return onnx.inliner.inline_local_functions(proto)
     except Exception as error:  # of C++
-        raise UserError(f'{path} has functions that cannot be inlined: {str(error).splitlines()[0]}') from error
+        raise UserError(f'{path} has functions that cannot be inlined: {_first_line(error)}') from error
 
 
-def _refuse_foreign(proto, path):
+def _require_few_calls(proto, path):
+    """Raise `UserError` if functions call each other in a circle, which ends the process in onnx, or if inlining makes too many nodes."""
+    functions = {(function.domain, function.name): function for function in proto.functions}
+    sizes, waiting = {}, [*functions]
+    begun = set()
+    while waiting:
+        key = waiting[-1]
+        called = [(node.domain, node.op_type) for node in functions[key].node if (node.domain, node.op_type) in functions]
+        missing = [other for other in called if other not in sizes]
+        if key not in sizes and missing:
+            if key in begun:
+                raise UserError(f'{path} has functions that call each other in a circle')
+            begun.add(key)
+            waiting.extend(missing)
+            continue
+        sizes[key] = len(functions[key].node) + sum(sizes[other] for other in called)
+        waiting.pop()
+    size = sum(sizes.get((node.domain, node.op_type), 1) for node in proto.graph.node)
+    if max(size, *sizes.values()) > MAX_NODES:
+        raise UserError(f'{path} has more than {MAX_NODES} operators with those of its functions')
+
+
+def _refuse_foreign(onnx, proto, path):
+    """Raise `UserError` for operators of others, for graphs in nodes, and for what is neither a number nor a tensor of numbers."""
+    _require_names(proto, path)
+    if proto.graph.sparse_initializer:
+        raise UserError(f'{path} has sparse tensors, which are not supported')
+    for tensor in proto.graph.initializer:
+        _require_numbers(onnx, tensor, f'the tensor {tensor.name}', path)
     for node in proto.graph.node:
         name = node.name or (node.output[0] if node.output else '')
+        if not node.output or not node.output[0]:
+            raise UserError(f'{path}: node {name} ({node.op_type}) computes nothing')
         if node.domain not in _DOMAINS:
             raise UserError(f'{path}: node {name} is of the operator {node.op_type} of {node.domain!r}, which is not an operator of ONNX')
         if any(attribute.HasField('g') or attribute.graphs for attribute in node.attribute):
             raise UserError(f'{path}: node {name} ({node.op_type}) contains a graph (a loop or a branch), which is not supported')
+        for attribute in node.attribute:
+            where = f'the attribute {attribute.name} of node {name} ({node.op_type})'
+            if attribute.HasField('t'):
+                _require_numbers(onnx, attribute.t, where, path)
+            fields = ('tensors', 'sparse_tensors', 'type_protos', 'strings')
+            others = any(getattr(attribute, field) for field in fields)
+            if others or any(attribute.HasField(field) for field in ('sparse_tensor', 'tp')) or attribute.ref_attr_name:
+                raise UserError(f'{path}: {where} is neither a number nor a tensor, which is not supported')
+
+
+def _require_names(proto, path):
+    """Raise `UserError` for names that a message cannot show."""
+    graph = proto.graph
+    names = [tensor.name for tensor in graph.initializer] + [value.name for value in (*graph.input, *graph.output)]
+    for node in graph.node:
+        names += [node.name, node.op_type, *node.input, *node.output, *(attribute.name for attribute in node.attribute)]
+    for name in names:
+        if not isinstance(name, str) or len(name) > MAX_NAME or not is_printable(name):  # bytes where it is not UTF-8
+            raise UserError(f'{path} has a name that is not text, or longer than {MAX_NAME} characters: {name[:40]!r}')
+
+
+def _require_numbers(onnx, tensor, where, path):
+    """Raise `UserError` unless a tensor has numbers of a type that NumPy has, and a reasonable shape."""
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except (KeyError, TypeError, ValueError):
+        dtype = np.dtype(object)
+    if dtype.kind not in 'biuf':
+        raise UserError(f'{path}: {where} has elements that are not numbers, or of an unknown type')
+    if len(tensor.dims) > MAX_RANK or any(size < 0 for size in tensor.dims):
+        raise UserError(f'{path}: {where} has the shape {tuple(tensor.dims)[:20]}; tensors of up to {MAX_RANK} axes are read')
+
+
+def _tensors(proto):
+    """Return the constants of a model, and those in attributes."""
+    attributes = (attribute for node in proto.graph.node for attribute in node.attribute)
+    return [*proto.graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField('t'))]
 
 
 def _load_external_data(onnx, proto, path, allowed):
     """Load the external data of tensors from the folder of the file; return their bytes."""
     folder = os.path.realpath(os.path.dirname(path) or '.')
     total = 0
-    tensors = [*proto.graph.initializer]
-    tensors += [attribute.t for node in proto.graph.node for attribute in node.attribute if attribute.HasField('t')]
-    for tensor in tensors:
+    for tensor in _tensors(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get('location', '')
-        file = os.path.realpath(os.path.join(folder, location))
-        if not location or os.path.isabs(location) or os.path.commonpath([folder, file]) != folder:
+        file = os.path.realpath(os.path.join(folder, location)) if is_printable(location) else ''
+        if not location or os.path.isabs(location) or not file or os.path.commonpath([folder, file]) != folder:
             raise UserError(f'{path}: the data of {tensor.name} are outside of its folder ({location!r}), which is not allowed')
         try:
+            if not os.path.isfile(file):
+                raise UserError(f'{path}: {location}, which has the data of {tensor.name}, does not exist or is not a file')
             offset, length = int(entries.get('offset', 0)), int(entries.get('length', -1))
             available = os.path.getsize(file) - offset
             length = available if length < 0 else length
@@ -202,11 +294,12 @@ def _load_external_data(onnx, proto, path, allowed):
 
 def _name_nodes(proto):
     """Give each node without a name, or with that of another one, its own."""
-    seen = set()
+    seen, repetitions = set(), collections.Counter()
     for node in proto.graph.node:
-        name = node.name or (node.output[0] if node.output else node.op_type)
+        given = name = node.name or (node.output[0] if node.output else node.op_type)
         while name in seen:
-            name += '_'
+            repetitions[given] += 1
+            name = f'{given}_{repetitions[given]}'
         node.name = name
         seen.add(name)
 
@@ -235,10 +328,8 @@ def _shape_of(onnx, value, path):
 # --- QONNX ------------------------------------------------------------------------------------------------------------------------------
 
 
-def _replace_qonnx(onnx, proto):
+def _replace_qonnx(onnx, proto, path):
     """Replace the quantizers of QONNX (https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops) by operators of ONNX."""
-    if not any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
-        return
     nodes = list(proto.graph.node)
     del proto.graph.node[:]
     known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
@@ -250,7 +341,7 @@ def _replace_qonnx(onnx, proto):
             proto.graph.node.append(node)
             continue
         attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}').add(known, attributes)
+        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, attributes)
     kept = [entry for entry in proto.opset_import if entry.domain not in _QONNX_DOMAINS]
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
@@ -259,31 +350,36 @@ def _replace_qonnx(onnx, proto):
 class _Quantizer:
     """The nodes that replace one quantizer."""
 
-    def __init__(self, onnx, proto, node, prefix):
+    def __init__(self, onnx, proto, node, prefix, path):
         self._onnx, self._proto, self._node, self._prefix, self._count = onnx, proto, node, prefix, 0
+        self._where = f'{path}: node {node.name} ({node.op_type})'
 
     def add(self, known, attributes):
+        count = {'BipolarQuant': 2, 'Quant': 4, 'IntQuant': 4}.get(self._node.op_type)
+        if count is None:
+            raise UserError(f'{self._where} is of an operator of QONNX that is not supported')
+        if len(self._node.input) != count:
+            raise UserError(f'{self._where} has {len(self._node.input)} inputs, not {count}')
         x, scale, *rest = self._node.input
-        if self._node.op_type == 'BipolarQuant':
+        if rest:
+            self._add_quant(known, attributes, x, scale, *rest)
+        else:
             zero, one, minus = (self._constant(value) for value in (0.0, 1.0, -1.0))
             at_least = self._op('Not', [self._op('Less', [x, zero])])
             self._op('Mul', [self._op('Where', [at_least, one, minus]), scale], last=True)
-        elif self._node.op_type in ('Quant', 'IntQuant'):
-            self._add_quant(known, attributes, x, scale, *rest)
-        else:
-            raise UserError(f'node {self._node.name} is of the operator {self._node.op_type} of QONNX, which is not supported')
 
     def _add_quant(self, known, attributes, x, scale, zero_point, bits):
         if bits not in known:
-            raise UserError(f'the number of bits of node {self._node.name} ({self._node.op_type}) is not a constant')
-        width = float(known[bits].reshape(-1)[0])
-        if not 1 <= width <= 32 or known[bits].size != 1:
-            raise UserError(f'node {self._node.name} ({self._node.op_type}) quantizes to {width:g} bits; 1 to 32 are supported')
+            raise UserError(f'{self._where} has a number of bits that is not a constant')
+        width = float(known[bits].reshape(-1)[0]) if known[bits].size == 1 else np.nan
+        if not 1 <= width <= 32:
+            raise UserError(f'{self._where} quantizes to {width:g} bits; 1 to 32 are supported')
         signed, narrow = bool(attributes.get('signed', 1)), bool(attributes.get('narrow', 0))
-        mode = attributes.get('rounding_mode', b'ROUND').decode().upper()
+        mode = attributes.get('rounding_mode', b'ROUND')
+        mode = mode.decode(errors='replace').upper() if isinstance(mode, bytes) else repr(mode)
         roundings = {'ROUND': 'Round', 'HALF_EVEN': 'Round', 'FLOOR': 'Floor', 'CEIL': 'Ceil'}
         if mode not in roundings:
-            raise UserError(f'node {self._node.name} ({self._node.op_type}) rounds by {mode}; {", ".join(roundings)} are supported')
+            raise UserError(f'{self._where} rounds by {printable(mode)}; {", ".join(roundings)} are supported')
         low = -(2.0 ** (width - 1)) + narrow if signed else 0.0
         high = 2.0 ** (width - 1) - 1 if signed else 2.0**width - 1 - narrow
         if signed and width == 1:

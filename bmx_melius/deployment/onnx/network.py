@@ -38,8 +38,12 @@ class OnnxNetwork(Network):
         return self._add(name, None, (), {}, {}, [self.evaluator.shape(name)], True, [name])
 
     def add_constant(self, array, name):
-        """Add an array; return its `Entry`."""
+        """Add an array; return its `Entry`. Raises `UserError` if an element is not finite: such a model has no meaningful result."""
         array = np.ascontiguousarray(array, np.float32)
+        if not np.isfinite(array).all():
+            raise UserError(
+                f'{self.evaluator.model.path}: {name} has elements that are infinite or NaN: training diverged, or it is damaged'
+            )
         entry = self._add(name, None, (), {}, {}, [array.shape], False, [None])
         self.arrays[entry.node.name] = array
         self.graph.parameters.append(entry.node)

@@ -20,6 +20,8 @@ _EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are on
 _BOUNDS = (float(np.finfo(np.float32).max), 1e15, 2.0**12)
 _ROUNDING = 2.0**-22  # error of a sum relative to the largest number in it
 _TIE = 16  # numbers at which a sign may be 0 because its argument is 0 up to rounding
+_COARSE = 37  # of so many numbers one is tried first
+_NEAR = 1 / 64  # of the difference of two levels: what is nearer to one of them is this level
 
 
 @dataclasses.dataclass
@@ -36,15 +38,21 @@ class Step:
         For each level but the lowest one, threshold and flip: it has this level or a higher one where (x >= threshold) != flip.
     bound : float
         Largest magnitude of x for which this holds.
+    tolerance : float
+        Largest rounding error of a level.
     tied : int
         Number of channels in which a number has the level between both, as 0 has in sign(x).
+    upper : (numpy.ndarray of float32, numpy.ndarray of bool) or None
+        Where this level ends; None unless there are two.
     """
 
     source: str
     levels: np.ndarray
     comparisons: list
     bound: float
+    tolerance: float
     tied: int = 0
+    upper: 'tuple | None' = None
 
 
 def find_step(evaluator, name):
@@ -68,7 +76,7 @@ def _step_from(evaluator, cone, name):
             step = _step_of(lambda x: function(np.clip(x, low, bound)).astype(np.float64), channels, bound)  # noqa: B023  called here only
         except NotMonotoneError:
             step = None
-        if step is not None:
+        if step is not None and _holds_beside_changes(evaluator, cone, name, step, low):
             step.source = cone.source
             return step
     return None
@@ -76,7 +84,7 @@ def _step_from(evaluator, cone, name):
 
 def _has_few_numbers(array):
     """Return whether a value of a sample has few different numbers in each channel, up to rounding errors."""
-    if array.ndim < 2 or array.dtype != np.float32 or not np.isfinite(array).all():
+    if array.ndim < 2 or not array.size or array.dtype != np.float32 or not np.isfinite(array).all():
         return False
     scale = max(float(np.abs(array).max()), 1e-30)
     by_channel = np.rint(array.swapaxes(0, 1).reshape(array.shape[1], -1) / (scale * _EQUAL))
@@ -93,28 +101,29 @@ def _grid(bound):
 
 def _step_of(function, channels, bound):
     grid = np.broadcast_to(_grid(bound), (channels, len(_grid(bound))))
-    with np.errstate(invalid='ignore', over='ignore'):
-        values = function(grid)
-    if not np.isfinite(values).all():
-        return None
-    scale = float(np.abs(values).max())
-    tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
-    jumps = (np.diff(np.sort(values, axis=1), axis=1) > tolerance).sum(axis=1)
-    if not 1 <= jumps.max() < MAX_LEVELS:
+    for every in (_COARSE, 1):  # first some of the numbers, which tell most other functions apart
+        with np.errstate(invalid='ignore', over='ignore'):
+            values = function(grid[:, ::every])
+        if not np.isfinite(values).all():
+            return None
+        scale = float(np.abs(values).max())
+        tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
+        jumps = (np.diff(np.sort(values, axis=1), axis=1) > tolerance).sum(axis=1)
+        if jumps.max() >= MAX_LEVELS:
+            return None
+    if not jumps.any():
         return None
     found = [clusters(row, tolerance) for row in values]
     levels = _common_levels(found, tolerance)
     if levels is None:
         return None
-    comparisons = []
+    step = Step('', levels, [], bound, tolerance)
     for lower, upper in zip(levels, levels[1:]):
         middle = ((lower + upper) / 2)[:, None]
-        comparisons.append(switching_points(lambda x: function(x) > middle, channels))  # noqa: B023
-    tied = 0
-    if len(levels) == 3 or len(levels) == 2:
-        levels, comparisons, tied = _without_tie(function, levels, comparisons, tolerance)
-    step = Step('', levels, comparisons, bound, tied)
-    return step if _holds(function, step, grid, tolerance) else None
+        step.comparisons.append(switching_points(lambda x: function(x) > middle, channels))  # noqa: B023
+    if len(levels) in (2, 3):
+        _remove_tie(function, step)
+    return step if _holds(function, step, grid) else None
 
 
 def _common_levels(found, tolerance):
@@ -127,22 +136,18 @@ def _common_levels(found, tolerance):
     return levels
 
 
-def _without_tie(function, levels, comparisons, tolerance):
-    """Return levels and comparisons without a level between two others that only a few numbers have, and in how many channels it exists."""
-    if len(levels) == 2:  # the grid may have missed such numbers
-        lower, upper = levels
-        channels, middles = len(lower), [lower * 0.75 + upper * 0.25, lower * 0.25 + upper * 0.75]
-        comparisons = [switching_points(lambda x, m=middle: function(x) > m[:, None], channels) for middle in middles]
+def _remove_tie(function, step):
+    """Take a level between two others that only a few numbers have from a step: such a number counts as the higher level."""
+    lower, upper = step.levels[0], step.levels[-1]
+    middles = [lower + (upper - lower) * share for share in (_NEAR, 1 - _NEAR)]
+    comparisons = [switching_points(lambda x, m=middle: function(x) > m[:, None], len(lower)) for middle in middles]
     (first, flips), (second, other_flips) = comparisons
     constant = np.isinf(first) | np.isinf(second)
-    if not np.array_equal(flips[~constant], other_flips[~constant]):
-        return levels, comparisons, 0
-    width = np.where(constant, first != second, np.abs(_position(first) - _position(second)))
-    if width.max() > _TIE:
-        return (levels, comparisons, 0) if len(levels) == 3 else (levels, [comparisons[0]], 0)
-    if len(levels) == 3:
-        levels = levels[[0, 2]]
-    return levels, comparisons[:1], int((width > 0).sum())  # such a number counts as the higher level
+    same = (flips == other_flips) & (~constant | (first == second))
+    width = np.where(constant, 0, np.abs(_position(first) - _position(second)))
+    if same.all() and width.max() <= _TIE:
+        step.levels, step.comparisons, step.tied = step.levels[[0, -1]], comparisons[:1], int((width > 0).sum())
+        step.upper = comparisons[1]
 
 
 def _position(x):
@@ -151,20 +156,107 @@ def _position(x):
     return np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))
 
 
-def _holds(function, step, grid, tolerance):
+def _holds(function, step, grid):
     """Return whether the comparisons give the levels of the function on a grid and next to the thresholds."""
     near = [grid]
     for threshold, _ in step.comparisons:
         finite = np.where(np.isfinite(threshold), threshold, np.float32(0)).astype(np.float32)[:, None]
         near += [finite * np.float32(factor) for factor in (0.5, 1 - 1e-4, 1 + 1e-4, 2)]
     x = np.clip(np.concatenate(near, axis=1), -step.bound, step.bound).astype(np.float32)
-    index = sum(((x >= threshold[:, None]) != flip[:, None]).astype(int) for threshold, flip in step.comparisons)
-    expected = np.take_along_axis(step.levels.T, index, axis=1)
-    wrong = np.abs(function(x) - expected) > 2 * tolerance
+    return not _differs(step, x, function(x)).any()
+
+
+def _differs(step, x, values):
+    """Return where values of the function, float (channels, n), are not the level that the comparisons give, nor those of a tie."""
+    compared = [(x >= threshold[:, None]) != flip[:, None] for threshold, flip in step.comparisons]
+    wrong = ~(np.abs(values - np.take_along_axis(step.levels.T, sum(each.astype(int) for each in compared), axis=1)) <= 2 * step.tolerance)
     if step.tied:
-        middle = step.levels.mean(axis=0)[:, None]
-        wrong &= np.abs(function(x) - middle) > 2 * tolerance
-    return not wrong.any()
+        threshold, flip = step.upper
+        wrong &= compared[0] == ((x >= threshold[:, None]) != flip[:, None])
+    return wrong
+
+
+def _holds_beside_changes(evaluator, cone, name, step, low):
+    """Return whether a step holds where a value on the way from the source changes, and between these numbers.
+
+    A grid misses what is narrow: a level that only the numbers between two close thresholds have, and a level around one number. Such
+    levels are made of comparisons, or of limits and signs of values, of which each for itself changes where a grid shows it.
+    """
+    names = [cone.source, *(operator.outputs[0] for operator in cone.operators)]
+    functions, channels = evaluator.functions(cone, names[1:]), step.levels.shape[1]
+
+    def computed(positions):
+        x = _number(positions)
+        with np.errstate(all='ignore'):
+            return [values.astype(np.float64) for values in (x, *functions(x))]
+
+    equal = []  # a number of which a grid shows nothing
+    for operator in cone.operators:
+        if operator.kind == 'Equal' and evaluator.constant(operator.inputs[0]) is None and evaluator.constant(operator.inputs[1]) is None:
+            return False
+        if operator.kind == 'Equal':
+            value, constant = sorted(operator.inputs, key=lambda name: evaluator.constant(name) is not None)
+            numbers = evaluator.by_channel(constant, evaluator.shape(name)).astype(np.float64).reshape(-1)
+            equal.append((names.index(value), np.broadcast_to(numbers, channels)))
+    grid = _position(np.unique(np.clip(_grid(step.bound), low, step.bound)))
+    found = np.sort(_changes(computed, np.broadcast_to(grid, (channels, len(grid))), equal), axis=1)
+    between = (found[:, 1:] + found[:, :-1]) // 2
+    positions = np.clip(np.concatenate([found - 1, found, found + 1, between], axis=1), grid[0], grid[-1])
+    return not _differs(step, _number(positions), computed(positions)[names.index(name)]).any()
+
+
+def _changes(function, grid, more_limits):
+    """Return positions (channels, n) at which one of several values crosses one of its limits; for each limit the outermost two.
+
+    Parameters
+    ----------
+    function : callable
+        Maps positions (channels, n) to the values, a list of float64 (channels, n).
+    grid : numpy.ndarray of int64, shape (channels, n)
+        Ascending.
+    more_limits : list of (int, numpy.ndarray)
+        Number of a value and a limit (channels,), in addition to `_limits`.
+    """
+    values = function(grid)
+    tried = [(number, limit) for number, one in enumerate(values) for limit in _limits(one)] + more_limits
+    limits, before, after = [], [grid[:, :1]], [grid[:, -1:]]
+    for number, limit in tried:
+        changed = np.diff(values[number] >= limit[:, None], axis=1)
+        if changed.any():
+            outermost = np.stack([changed.argmax(axis=1), changed.shape[1] - 1 - changed[:, ::-1].argmax(axis=1)], axis=1)
+            limits.append((number, limit[:, None]))
+            before.append(np.take_along_axis(grid, outermost, axis=1))
+            after.append(np.take_along_axis(grid, outermost + 1, axis=1))
+    before, after = np.concatenate(before, axis=1), np.concatenate(after, axis=1)
+
+    def crossed(positions):
+        values = function(positions)
+        columns = [values[number][:, 2 * i + 1 : 2 * i + 3] >= limit for i, (number, limit) in enumerate(limits)]
+        return np.concatenate([np.zeros((len(positions), 1), bool), *columns], axis=1)
+
+    first, start = before[:, :1].copy(), crossed(before)
+    while (after[:, 1:] - before[:, 1:] > 1).any():
+        middle = (before + after) // 2
+        same = crossed(middle) == start
+        before, after = np.where(same, middle, before), np.where(same, after, middle)
+    return np.concatenate([first, after], axis=1)
+
+
+def _limits(values):
+    """Return numbers (n, channels) at which what is narrow begins in another value: between few levels; or the extremes, and 0."""
+    finite = np.where(np.isfinite(values), values, 0)
+    numbers = np.unique(finite)
+    if len(numbers) <= MAX_LEVELS:
+        return np.broadcast_to(((numbers[1:] + numbers[:-1]) / 2)[:, None], (len(numbers) - 1, len(values)))
+    low, high = finite.min(axis=1), finite.max(axis=1)
+    smallest = np.finfo(np.float64).tiny  # values are float32: not less means above 0
+    return np.stack([np.nextafter(low, np.inf), high, np.zeros_like(low), np.full_like(low, smallest)])
+
+
+def _number(positions):
+    """Return the float32 numbers at positions in their order."""
+    bits = np.where(positions >= 0, positions, (1 << 31) - positions)
+    return bits.astype(np.uint32).view(np.float32)
 
 
 _NONNEGATIVE = ('Relu', 'Sigmoid', 'Abs', 'Softplus', 'Softmax', 'Exp')
@@ -192,12 +284,14 @@ def is_nonnegative(evaluator, name):
             return False
         if operator.kind in _NONNEGATIVE:
             continue
-        if operator.kind == 'Clip' and len(operator.inputs) > 1 and operator.inputs[1]:
-            low = evaluator.constant(operator.inputs[1])
-            if low is not None and low >= 0:
-                continue
-            return False
-        if operator.kind not in _PRESERVING:
+        if operator.kind == 'Clip':
+            limits = [evaluator.constant(limit) if limit else None for limit in (*operator.inputs[1:], '', '')[:2]]
+            if limits[0] is None or limits[0] < 0 or limits[1] is None and operator.inputs[2:] and operator.inputs[2]:
+                return False
+            if limits[1] is not None and not limits[1] >= 0:  # it is what is left where the limits cross
+                return False
+            continue
+        if operator.kind not in _PRESERVING or operator.attributes.get('mode', 'nearest') == 'cubic':
             return False
         count = 1 if operator.kind in ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean') else None
         waiting.extend(source for source in operator.inputs[:count] if source)
