@@ -230,13 +230,34 @@ def shorten_index(prefix):
         ),
         (swap_index, r'a\.rec: record 1 .*broken'),
         (shorten_index, 'index'),
-        *((write_index(content), r'a\.idx') for content in ('', 'no numbers', '1\n2\n', '0\t-1\n', '0\t1e30\n')),
+        *((write_index(content), r'a\.idx') for content in ('', 'no numbers', '1\n2\n', '0\t-1\n', '0\t1e30\n', f'0\t1{"0" * 30}')),
     ],
 )
 def test_a_damaged_record_file_or_index_is_named_with_its_first_bad_record(record_file, damage, words):
     damage(record_file)
     with pytest.raises(UserError, match=words):
         open_records(record_file)
+
+
+@pytest.mark.parametrize('line', ['1.', '+1', '1e0', '0x1', '-1', '1_0', '\xa01', '#\n1', '\0', f'1{"0" * 30}'])
+@pytest.mark.parametrize('number', [0, 13])
+def test_an_index_of_anything_but_unsigned_integers_is_refused(record_file, line, number):
+    """MXNet reads it up to there: it crashes if this is the first line, and otherwise loses the records after it."""
+    lines = pathlib.Path(f'{record_file}.idx').read_text().splitlines()
+    lines[number] = '\t'.join([line, lines[number].split('\t')[1]])
+    pathlib.Path(f'{record_file}.idx').write_text('\n'.join(lines), 'latin-1')
+    with pytest.raises(UserError, match=r'a\.idx is not an index of a record file') as caught:
+        open_records(record_file)
+    assert '\n' not in str(caught.value)
+
+
+def test_an_index_with_spaces_and_line_endings_of_windows_is_read(record_file):
+    expected, path = open_records(record_file), pathlib.Path(f'{record_file}.idx')
+    path.write_bytes(path.read_bytes().replace(b'\n', b' \r\n').replace(b'\t', b' \t '))
+    records = open_records(record_file)
+    assert records.keys.tolist() == expected.keys.tolist() and records.labels.tolist() == expected.labels.tolist()
+    source = RecordSource(records, records, PLAIN, MIRROR_ONLY, Batching(2), threads=1)
+    assert sum(len(labels) for _, labels in source.validation()) == 20
 
 
 @pytest.mark.parametrize('label', [[1.0, 2.0], -1.0, 0.5, 1e9, float('inf'), float('nan')])
