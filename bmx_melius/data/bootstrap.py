@@ -56,7 +56,7 @@ def open_bootstrap(choice, images, seed):
     if choice is True:
         return Bootstrap(images, seed)
     try:
-        weights = np.array(open_npy(choice))
+        weights = open_npy(choice)
     except UserError as error:
         raise UserError(f'--bootstrap: {error}') from error
     if weights.shape != (images,):
@@ -64,7 +64,7 @@ def open_bootstrap(choice, images, seed):
             f'--bootstrap: {choice} has the shape {weights.shape}, but there are {images} training images: it needs ({images},)'
         )
     if weights.dtype.kind in 'fiu':
-        weights = weights.astype(np.float64)
+        weights = np.array(weights, np.float64)
         with np.errstate(over='ignore'):
             if weights.min() >= 0 and 0 < weights.sum() < np.inf:  # false for NaN
                 return Bootstrap(images, seed, weights)

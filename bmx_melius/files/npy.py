@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..vision.npy_header import MAX_HEADER, npy_header
 from .io import read_bytes
 
-_TYPES = re.compile(r'[<>|=]?[biufcSU]\d{1,6}')
+_TYPES = re.compile(r'[<>|=]?[biufcSU][1-9]\d{0,5}')  # text of no characters would let any shape fit into a file
 _ARCHIVE = b'PK'  # first bytes of a ZIP archive
 
 

@@ -41,6 +41,7 @@ DAMAGED = {
     'unknown type': header('(2,)', "'<f3'") + bytes(100),
     'a type in a tuple': header('(2,)', "('<f4',)") + bytes(100),
     'long text': header('(2,)', "'<U999999999'") + bytes(100),
+    'text without characters': header(f'({10**17},)', "'|S0'") + bytes(100),
     'negative': header('(-1,)') + bytes(100),
     'truth': header('(True,)') + bytes(100),
     'nested': header('(' * 900 + ')' * 900) + bytes(100),
