@@ -4,6 +4,7 @@ import collections
 import os
 import pathlib
 import struct
+import zlib
 
 import mxnet as mx
 import numpy as np
@@ -187,6 +188,21 @@ def test_a_record_that_contains_the_mark_of_a_record_is_sound(tmp_path):
     write_records(tmp_path / 'a', [image] * 3, [0, 1, 0])
     records = open_records(str(tmp_path / 'a'))
     assert records.labels.tolist() == [0, 1, 0] and [records.read(number) for number in range(3)] == [image] * 3
+
+
+def test_a_png_file_that_only_pillow_decodes_is_not_left_to_mxnet_and_a_split_one_is(tmp_path):
+    """MXNet's reader crashes at the length of a chunk that is beyond the file, and its `imdecode` does not notice it."""
+    image = encode(np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8))
+    length, end = image.index(b'IDAT') - 4, image.index(b'IEND') - 4
+    damaged = image[:length] + struct.pack('>I', 1 << 30) + image[length + 4 :]
+    padding = bytes(-(end + 8) % 4)
+    text = struct.pack('>I4s', 12 + len(padding), b'teXt') + padding + b'\x0a\x23\xd7\xce' * 3  # a chunk that decoders skip
+    split = image[:end] + text + struct.pack('>I', zlib.crc32(text[4:])) + image[end:]
+    write_records(tmp_path / 'a', [image, damaged, split], [0, 1, 0])
+    records = open_records(str(tmp_path / 'a'))
+    assert records.unlike_mxnet == [1] and records.read(2) == split
+    assert b'\x0a\x23\xd7\xce' * 3 not in (tmp_path / 'a.rec').read_bytes(), 'it is stored in parts'
+    assert records.undecodable(1, range(3)) == []
 
 
 def truncate(number, inside):
