@@ -3,7 +3,8 @@
 import numpy as np
 
 from ..arithmetic import seed_for
-from ..errors import UserError, last_line
+from ..errors import UserError
+from ..files.npy import open_npy
 
 
 class Bootstrap:
@@ -55,13 +56,16 @@ def open_bootstrap(choice, images, seed):
     if choice is True:
         return Bootstrap(images, seed)
     try:
-        weights = np.load(choice)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f'--bootstrap: {choice} cannot be read as an .npy file: {last_line(error)}') from error
+        weights = open_npy(choice)
+    except UserError as error:
+        raise UserError(f'--bootstrap: {error}') from error
     if weights.shape != (images,):
         raise UserError(
             f'--bootstrap: {choice} has the shape {weights.shape}, but there are {images} training images: it needs ({images},)'
         )
-    if weights.dtype.kind not in 'fiu' or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0:
-        raise UserError(f'--bootstrap: the weights in {choice} must be finite, not negative, and not all zero')
-    return Bootstrap(images, seed, weights.astype(np.float64))
+    if weights.dtype.kind in 'fiu':
+        weights = np.array(weights, np.float64)
+        with np.errstate(over='ignore'):
+            if weights.min() >= 0 and 0 < weights.sum() < np.inf:  # false for NaN
+                return Bootstrap(images, seed, weights)
+    raise UserError(f'--bootstrap: the weights in {choice} must be finite, not negative, and not all zero, and so must be their sum')

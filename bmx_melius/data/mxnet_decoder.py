@@ -20,14 +20,16 @@ _PNG_DEPTH = 24  # byte of the bits per channel
 def decodes_alike(content, begin=0, end=None):
     """Return whether MXNet's reader decodes an image file, the bytes `begin` to `end` of `content`, to the pixels of `decode`.
 
-    Only headers are looked at: of a damaged file the result has no meaning.
+    Only headers are looked at: of most damaged files the result has no meaning. Of a PNG file with a wrong length of a chunk it is False:
+    Pillow decodes some of these, and MXNet's `imdecode` returns uninitialised pixels where its reader fails.
     """
     end = len(content) if end is None else end
     if content[begin : begin + len(_JPEG_START)] == _JPEG_START:
         header, comes_first = _exif_of_jpeg(content, begin, end)
         return comes_first or not _turns(header and content[slice(*header)])
     if content[begin : begin + len(PNG_START)] == PNG_START:
-        return content[begin + _PNG_DEPTH : begin + _PNG_DEPTH + 1] != b'\x10' and not _turns(_exif_of_png(content, begin, end))
+        header, is_whole = _exif_of_png(content, begin, end)
+        return is_whole and content[begin + _PNG_DEPTH : begin + _PNG_DEPTH + 1] != b'\x10' and not _turns(header)
     return False
 
 
@@ -77,11 +79,13 @@ def _exif_of_jpeg(content, begin, end):
 
 
 def _exif_of_png(content, begin, end):
-    """Return the EXIF header of a PNG file, bytes; empty if there is none."""
-    position = begin + len(PNG_START)
+    """Return the EXIF header of a PNG file, bytes, empty if there is none, and whether the chunks lead to the last one."""
+    position, header = begin + len(PNG_START), b''
     while position + 12 <= end:
         length, kind = struct.unpack_from('>I4s', content, position)
-        if kind == b'eXIf':
-            return content[position + 8 : min(position + 8 + length, end)]
+        if kind == b'eXIf' and not header:
+            header = content[position + 8 : min(position + 8 + length, end)]
         position += 12 + length
-    return b''
+        if kind == b'IEND':
+            return header, position <= end
+    return header, False

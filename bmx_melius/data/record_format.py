@@ -5,8 +5,10 @@ frame; a record that contains the magic number is split there, and the upper thr
 middle, 3 last. Images follow the header of `mx.recordio.IRHeader`.
 """
 
+import io
 import mmap
 import os
+import pathlib
 import struct
 import warnings
 
@@ -20,10 +22,14 @@ FRAME = 8  # bytes before each part of a record: magic number and length
 MAX_CLASSES = 1 << 20  # labels are smaller: a network has memory for each class
 LABEL_HEADER = 24  # bytes of mx.recordio.IRHeader: flag, label, id, id2
 _WHOLE, _FIRST_OF_SEVERAL, _LAST = 0, 1, 3  # upper bits of a frame
+_OF_AN_INDEX = b'0123456789 \t\r\n'
 
 
 def read_index(path):
     """Read the index of a record file.
+
+    MXNet's reader stops at the first character that is not part of an integer: it would skip the remaining records without an error, and
+    read beyond its memory if there are no others. Here such an index is an error.
 
     Returns
     -------
@@ -37,16 +43,19 @@ def read_index(path):
     UserError
         When it is not an index, or is empty.
     """
+    content, meaning = pathlib.Path(path).read_bytes(), 'is not an index of a record file (lines of number, tab, offset)'
+    others = content.translate(None, _OF_AN_INDEX)
+    if others:
+        raise UserError(f'{path} {meaning}: it contains {others[:20]!r}')
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', message='.*no data', category=UserWarning)  # raised as an error below
-            index = np.loadtxt(path, dtype=np.int64, delimiter='\t', ndmin=2)
-    except ValueError as error:
-        raise UserError(f'{path} is not an index of a record file (lines of number, tab, offset): {error}') from error
+            warnings.filterwarnings('error', category=DeprecationWarning)  # NumPy converts larger integers than those of 64 bits by float
+            index = np.loadtxt(io.BytesIO(content), dtype=np.int64, delimiter='\t', ndmin=2)
+    except (ValueError, OverflowError) as error:
+        raise UserError(f'{path} {meaning}: {error}') from error
     if index.shape[1] != 2:
         raise UserError(f'{path} holds no records: pack the images again with im2rec')
-    if index[:, 1].min() < 0:  # also an offset that does not fit into 64 bits
-        raise UserError(f'{path} is not an index of a record file: it has the offset {index[:, 1].min()}')
     index = index[np.argsort(index[:, 1], kind='stable')]
     return index[:, 0], index[:, 1]
 

@@ -87,9 +87,10 @@ class RecordFile(EncodedImages):
             in_one_part & (offsets + FRAME + (length + 3) // 4 * 4 != ends),
             'its length does not match its header; the file is truncated, or the index belongs to another file',
         )
+        is_sound = in_one_part.copy()
         for number in np.flatnonzero(~in_one_part):  # split where the image contains the magic number, which is rare
-            in_one_part[number] = end_of_record(content, offsets[number]) == ends[number]
-        self._refuse(chunk, ~in_one_part, 'its parts are incomplete or damaged')
+            is_sound[number] = length[number] >= LABEL_HEADER and end_of_record(content, offsets[number]) == ends[number]
+        self._refuse(chunk, ~is_sound, 'its parts are incomplete or damaged')
         self._refuse(chunk, flag != 0, 'it has several labels (im2rec --pack-label), but must have one')
         wrong = ~((labels >= 0) & (labels < MAX_CLASSES)) | (labels != np.floor(labels))
         self._refuse(chunk, wrong, f'its label is not a class number, 0 to {MAX_CLASSES - 1}')
@@ -99,7 +100,11 @@ class RecordFile(EncodedImages):
         for position, (head, tail, begin, end) in enumerate(zip(heads[:, FRAME + LABEL_HEADER :], tails, begins, ends), chunk.start):
             if not looks_complete(head.tobytes(), tail.tobytes(), end - begin):
                 self._suspects.append(position)
-            if not decodes_alike(content, int(begin), int(end)):
+            if in_one_part[position - chunk.start]:
+                is_alike = decodes_alike(content, int(begin), int(end))
+            else:
+                is_alike = decodes_alike(self.read(position))
+            if not is_alike:
                 self.unlike_mxnet.append(position)
 
     def _refuse(self, chunk, wrong, why):

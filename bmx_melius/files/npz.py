@@ -4,10 +4,9 @@ import io
 import zipfile
 import zlib
 
-import numpy as np
-
 from ..errors import UserError, last_line
 from .io import read_bytes
+from .npy import npy_array
 
 MAX_BYTES = 1 << 31  # of all arrays of a file
 
@@ -30,14 +29,8 @@ def read_npz(path):
             size = sum(member.file_size for member in archive.infolist())
             if size > MAX_BYTES:
                 raise UserError(f'{path} holds {size} bytes; at most {MAX_BYTES} are possible')
-            return {member.filename[: -len('.npy')]: _array(archive.read(member)) for member in archive.infolist()}
+            return {member.filename[: -len('.npy')]: npy_array(archive.read(member)) for member in archive.infolist()}
     except UserError:
         raise
     except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f'{path} is damaged, or is not an .npz file of arrays: {last_line(error)}') from error
-
-
-def _array(content):
-    """Return the array of an .npy file. The shape that it announces is compared with its size by reading from bytes."""
-    with io.BytesIO(content) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)

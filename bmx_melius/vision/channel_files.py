@@ -6,20 +6,16 @@ have the channels of a pixel side by side, and so decompresses them.
 
 import io
 import math
-import re
 import struct
 import warnings
 from typing import Tuple
 
 import numpy as np
 
+from .npy_header import npy_header
+
 MAX_CHANNELS = 512  # as in OpenCV
-NPY_START = b'\x93NUMPY'
-_NPY_FIELDS = re.compile(
-    rb"(?=[^\n]*'descr': *'([^'\n]*)')(?=[^\n]*'fortran_order': *(True|False))"
-    rb"(?=[^\n]*'shape': *\((\d{1,9}), *(\d{1,9})(?:, *(\d{1,9}))?,?\))"
-)
-_INTEGERS = {b'|u1': np.dtype('u1'), b'<u2': np.dtype('<u2'), b'>u2': np.dtype('>u2')}
+_INTEGERS = {'|u1': np.dtype('u1'), '<u2': np.dtype('<u2'), '>u2': np.dtype('>u2')}
 _NO_INTEGERS = 'its channels must be unsigned integers of 8 or 16 bits (uint8, uint16): scale them to 0 ... 255 before'
 _DAMAGED = 'it is damaged'
 
@@ -35,7 +31,10 @@ _MAX_PARTS = 1 << 22  # strips or tiles
 
 def npy_shape(content: bytes) -> Tuple[int, int, int]:
     """Return (height, width, channels) that an .npy file announces. Raises `ValueError` if it has no array with two or three axes."""
-    return _npy_header(content)[0]
+    shape = npy_header(content).shape
+    if len(shape) not in (2, 3):
+        raise ValueError('it must have an array with the axes height, width and channels, or height and width')
+    return (*shape, 1)[:3]
 
 
 def npy_pixels(content: bytes, limit: int) -> np.ndarray:
@@ -58,28 +57,15 @@ def npy_pixels(content: bytes, limit: int) -> np.ndarray:
     ValueError
         If the file has no such array, is truncated, or has too many values.
     """
-    shape, dtype, by_columns, begin = _npy_header(content)
+    shape, header = npy_shape(content), npy_header(content)
     _require_size(shape, limit)
+    dtype = _INTEGERS.get(header.descr)
     if dtype is None:
         raise ValueError(_NO_INTEGERS)
-    if len(content) - begin < math.prod(shape) * dtype.itemsize:
+    if len(content) - header.begin < math.prod(shape) * dtype.itemsize:
         raise ValueError('image file is truncated')
-    values = np.frombuffer(content, dtype, math.prod(shape), begin)
-    return _upper_bits(values.reshape(shape, order='F' if by_columns else 'C'))
-
-
-def _npy_header(content):
-    """Return shape, dtype (None if it is another one), whether columns come first, and the first byte of the array of an .npy file."""
-    major, layout = content[6:7], '<H' if content[6:7] == b'\x01' else '<I'
-    begin = 8 + struct.calcsize(layout)
-    if major not in (b'\x01', b'\x02', b'\x03') or len(content) < begin:
-        raise ValueError(_DAMAGED)
-    end = begin + struct.unpack_from(layout, content, 8)[0]
-    found = _NPY_FIELDS.match(content, begin, min(end, begin + 4096))
-    if found is None or end > len(content):
-        raise ValueError('it must have an array with the axes height, width and channels, or height and width')
-    descr, order, *lengths = found.groups()
-    return tuple(int(length or 1) for length in lengths), _INTEGERS.get(descr), order == b'True', end
+    values = np.frombuffer(content, dtype, math.prod(shape), header.begin)
+    return _upper_bits(values.reshape(shape, order=header.order))
 
 
 def tiff_shape(content: bytes) -> Tuple[int, int, int]:

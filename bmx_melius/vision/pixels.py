@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Optional, Tuple
 import numpy as np
 
 from ..errors import UserError
-from .channel_files import NPY_START, npy_pixels, tiff_pixels, tiff_shape
+from .channel_files import npy_pixels, tiff_pixels, tiff_shape
 from .image_headers import require_affordable
+from .npy_header import NPY_START
 
 if TYPE_CHECKING:
     import PIL.Image

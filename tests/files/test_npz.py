@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from support.npy_files import header
 
 from bmx_melius.errors import UserError
 from bmx_melius.files import npz
@@ -15,6 +16,7 @@ from bmx_melius.files.npz import read_npz
 @pytest.mark.parametrize('save', [np.savez, np.savez_compressed])
 def test_arrays_are_read_as_they_were_written(save, tmp_path):
     arrays = {'counts': np.arange(5), 'scalar': np.array(3.5), 'text': np.array('abc'), 'flags': np.ones((2, 3), bool)}
+    arrays.update(none=np.zeros(0, np.int64), by_columns=np.asfortranarray(np.random.RandomState(0).rand(3, 4)))
     save(tmp_path / 'a.npz', **arrays)
     np.testing.assert_equal(read_npz(tmp_path / 'a.npz'), arrays)
 
@@ -32,11 +34,6 @@ class Evil:
 def write(path, content, compression=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, 'w', compression) as archive:
         archive.writestr('a.npy', content)
-
-
-def header(shape, dtype="'<f4'"):
-    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".encode()
-    return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text
 
 
 def test_a_pickle_in_an_archive_is_refused_and_not_executed(tmp_path):
@@ -60,6 +57,8 @@ def test_a_pickle_in_an_archive_is_refused_and_not_executed(tmp_path):
         header((3,), "'|O'"),
         header((3,), "'abc'"),
         header('__import__("os").abort()'),
+        header('(3,)').replace(b"'descr'", b'1') + bytes(12),
+        header('(3,)').replace(b'}', b'') + bytes(12),
     ],
 )
 def test_an_array_that_is_shorter_than_announced_or_malformed_is_refused(content, tmp_path):

@@ -5,6 +5,7 @@ what has been compared with the input, or `change_bytes`.
 """
 
 import json
+import re
 import struct
 
 import numpy as np
@@ -15,6 +16,7 @@ from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import HEADER_WORDS, MAGIC, VERSION, checksum_of
 from bmx_melius.errors import UserError
 from bmx_melius.training.saving.stored_checkpoints import _CHECKSUM, _checksum
+from bmx_melius.vision.npy_header import NPY_START
 
 _NUMBERS = (0, 1, -1, 2, 255, 256, 1 << 16, 1 << 20, (1 << 20) + 1, -(1 << 31), (1 << 31) - 1)
 _VALUES = (
@@ -39,6 +41,30 @@ _VALUES = (
     [[0, 0, 0]],
 )
 _DEEP = 100_000
+_NPY_WORDS = (
+    *(
+        '',
+        '0',
+        '-1',
+        '1L',
+        '3',
+        '16',
+        'True',
+        'None',
+        '1e3',
+        '1' * 40,
+        str(2**31),
+        str(2**63),
+        '(' * 300,
+        '[]',
+        '{}',
+        '\0',
+        '\n',
+        '\xff',
+        '#',
+    ),
+    *("'|O'", "('<f4',)", "[('a', '<f4')]", "'f4,f4,(3,'", '<f3', '|u1', '<f8', '>f4', '<f2', '<i8', '|b1', '<U999999999', '|S0', '<M8[s]'),
+)  # in the place of words of a header
 
 
 # --- parts of an input ----------------------------------------------------------------------------------------------------------------
@@ -145,6 +171,24 @@ def mutate_record(content, random, mutate_bytes):
     octets, bit = bytearray(content), random.randrange(8 * 16)
     octets[random.choice(starts) + bit // 8] ^= 1 << bit % 8
     return bytes(octets)
+
+
+def mutate_npy(content, random, mutate_bytes):
+    """Change some words in the header of an .npy file, and repair its length, or replace a number by one that is not finite."""
+    end = 10 + int.from_bytes(content[8:10], 'little')
+    if not content.startswith(NPY_START + b'\1') or end > len(content) or random.random() < 0.2:
+        return mutate_bytes(content, random)
+    header, numbers = content[10:end].decode('latin-1'), content[end:]
+    if random.random() < 0.2:
+        place = 4 * random.randrange(len(numbers) // 4 + 1)
+        numbers = numbers[:place] + struct.pack('<f', random.choice((np.nan, np.inf, -np.inf))) + numbers[place + 4 :]
+    else:
+        for _ in range(random.randint(1, 3)):
+            words = re.split(r'(\d+|\w+|[(){}\[\],:\'])', header)
+            words[random.randrange(len(words))] = random.choice(_NPY_WORDS + tuple(words))
+            header = ''.join(words)
+    text = header.encode('latin-1')
+    return content[:8] + struct.pack('<H', min(len(text), 0xFFFF)) + text + numbers
 
 
 def mutate_json(content, random, mutate_bytes):

@@ -27,14 +27,17 @@ except ImportError:
 _INSTRUMENTED = ('bmx_melius', 'model_zoo')
 
 
-def _targets():
-    """Return `TARGETS`; with Atheris the modules of the library count their coverage."""
+def _target(name):
+    """Return a target; with Atheris the modules of the library count their coverage."""
     if atheris is None:
-        return importlib.import_module('fuzz.targets').TARGETS
+        return importlib.import_module('fuzz.targets').TARGETS[name]
     import mxnet  # noqa: F401  before the instrumentation, because it takes long, and is another project
 
     with atheris.instrument_imports(include=list(_INSTRUMENTED)):
-        return importlib.import_module('fuzz.targets').TARGETS
+        target = importlib.import_module('fuzz.targets').TARGETS[name]
+        for content in target.corpus():  # imports the modules that are imported when they are needed
+            target.run(content)
+    return target
 
 
 def _watched(target, arguments):
@@ -81,7 +84,7 @@ def _mutate_at_random(target, arguments):
 def main():
     """Run the fuzzer that the command line names."""
     name, *arguments = sys.argv[1:]
-    target = _targets()[name]
+    target = _target(name)
     (_mutate_at_random if atheris is None else _fuzz)(target, arguments)
 
 

@@ -333,6 +333,18 @@ def _records(images):
     return _contents(lambda folder: write_records(folder / 'images', images, labels), 'images.rec', 'images.idx')
 
 
+WEIGHTS = 5  # of training images
+
+
+def npy_files():
+    """Return arrays: calibration images of every kind, more of them than a batch has, and weights of images."""
+    random = np.random.RandomState(0)
+    arrays = [random.randn(*shape).astype(np.float32) for shape in ((2, 3, 4, 5), (17, 1, 2, 2), (3, 7))]
+    arrays += [np.asfortranarray(arrays[0]), random.randint(0, 256, (2, 3, 4, 5)).astype(np.uint8)]
+    arrays += [np.arange(WEIGHTS), np.array(3.5), np.array(['abc', 'd']), np.ones((2, 3), bool)]
+    return [[npy(array)] for array in arrays]
+
+
 FORM = 'multipart/form-data; boundary=x'
 
 

@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import tempfile
+import zipfile
 from typing import Callable, Sequence
 
 import numpy as np
@@ -34,6 +35,7 @@ from .mutators import (
     join,
     mutate_checkpoint,
     mutate_json,
+    mutate_npy,
     mutate_octets,
     mutate_onnx,
     mutate_program,
@@ -183,14 +185,40 @@ def _read_loaded_symbol(folder):
 
 def _read_image(folder):
     content = pathlib.Path(folder, 'image').read_bytes()
+    _read_in_ways([lambda channels=channels: resize(decode(content, 'image', channels), 5, 7) for channels in (3, 1, seeds.CHANNELS)])
+
+
+def _read_in_ways(readers):
+    """Call all functions that read an input; raise the first `UserError` if there is no one that accepts it."""
     refusals = []
-    for channels in (3, 1, seeds.CHANNELS):
+    for read in readers:
         try:
-            resize(decode(content, 'image', channels), 5, 7)
+            read()
         except UserError as error:
             refusals.append(error)
-    if len(refusals) == 3:
+    if len(refusals) == len(readers):
         raise refusals[0]
+
+
+def _read_npy(folder):
+    """Read an array as images for calibration, as weights of training images, and in an archive."""
+    from bmx_melius.data.bootstrap import open_bootstrap
+    from bmx_melius.deployment.convert.calibration_images import calibration_batches
+    from bmx_melius.files.npz import read_npz
+
+    path, archive = os.path.join(folder, 'array.npy'), os.path.join(folder, 'arrays.npz')
+    with zipfile.ZipFile(archive, 'w') as file:
+        file.write(path, 'array.npy')
+
+    def calibrate(spec):
+        batches = calibration_batches(path, spec)
+        assert all(batch.dtype == np.float32 and batch.size and np.isfinite(batch).all() for batch in batches)
+        assert sum(batch.size for batch in batches) <= os.path.getsize(path)
+
+    def bootstrap():
+        assert max(open_bootstrap(path, seeds.WEIGHTS, 0).indices(0)) < seeds.WEIGHTS
+
+    _read_in_ways([lambda: calibrate(None), lambda: calibrate(InputSpec(size=8)), bootstrap, lambda: read_npz(archive)])
 
 
 def _read_records(folder):
@@ -318,6 +346,7 @@ TARGETS = {
     'optimizer': Target(_read_optimizer, ('optimizer.states',), seeds.optimizer_states),
     'checkpoint': Target(_read_run, ('checkpoint.json', 'checkpoint-previous.json'), seeds.checkpoints, (mutate_checkpoint,) * 2),
     'image': Target(_read_image, ('image',), seeds.images),
+    'npy': Target(_read_npy, ('array.npy',), seeds.npy_files, (mutate_npy,)),
     'upload': Target(_read_upload, ('upload',), seeds.uploads),
     'arrays': Target(_read_arrays, ('request.json',), seeds.requests, (mutate_json,)),
     'onnx': Target(_read_onnx, ('net.onnx',), seeds.onnx_models, (mutate_onnx,)),

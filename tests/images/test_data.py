@@ -4,6 +4,7 @@ import collections
 import os
 import pathlib
 import struct
+import zlib
 
 import mxnet as mx
 import numpy as np
@@ -189,6 +190,21 @@ def test_a_record_that_contains_the_mark_of_a_record_is_sound(tmp_path):
     assert records.labels.tolist() == [0, 1, 0] and [records.read(number) for number in range(3)] == [image] * 3
 
 
+def test_a_png_file_that_only_pillow_decodes_is_not_left_to_mxnet_and_a_split_one_is(tmp_path):
+    """MXNet's reader crashes at the length of a chunk that is beyond the file, and its `imdecode` does not notice it."""
+    image = encode(np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8))
+    length, end = image.index(b'IDAT') - 4, image.index(b'IEND') - 4
+    damaged = image[:length] + struct.pack('>I', 1 << 30) + image[length + 4 :]
+    padding = bytes(-(end + 8) % 4)
+    text = struct.pack('>I4s', 12 + len(padding), b'teXt') + padding + b'\x0a\x23\xd7\xce' * 3  # a chunk that decoders skip
+    split = image[:end] + text + struct.pack('>I', zlib.crc32(text[4:])) + image[end:]
+    write_records(tmp_path / 'a', [image, damaged, split], [0, 1, 0])
+    records = open_records(str(tmp_path / 'a'))
+    assert records.unlike_mxnet == [1] and records.read(2) == split
+    assert b'\x0a\x23\xd7\xce' * 3 not in (tmp_path / 'a.rec').read_bytes(), 'it is stored in parts'
+    assert records.undecodable(1, range(3)) == []
+
+
 def truncate(number, inside):
     """Cut off a record file in a record, at a byte of it."""
     return lambda prefix: os.truncate(f'{prefix}.rec', record_span(prefix, number)[0] - 32 + inside)
@@ -230,13 +246,34 @@ def shorten_index(prefix):
         ),
         (swap_index, r'a\.rec: record 1 .*broken'),
         (shorten_index, 'index'),
-        *((write_index(content), r'a\.idx') for content in ('', 'no numbers', '1\n2\n', '0\t-1\n', '0\t1e30\n')),
+        *((write_index(content), r'a\.idx') for content in ('', 'no numbers', '1\n2\n', '0\t-1\n', '0\t1e30\n', f'0\t1{"0" * 30}')),
     ],
 )
 def test_a_damaged_record_file_or_index_is_named_with_its_first_bad_record(record_file, damage, words):
     damage(record_file)
     with pytest.raises(UserError, match=words):
         open_records(record_file)
+
+
+@pytest.mark.parametrize('line', ['1.', '+1', '1e0', '0x1', '-1', '1_0', '\xa01', '#\n1', '\0', f'1{"0" * 30}'])
+@pytest.mark.parametrize('number', [0, 13])
+def test_an_index_of_anything_but_unsigned_integers_is_refused(record_file, line, number):
+    """MXNet reads it up to there: it crashes if this is the first line, and otherwise loses the records after it."""
+    lines = pathlib.Path(f'{record_file}.idx').read_text().splitlines()
+    lines[number] = '\t'.join([line, lines[number].split('\t')[1]])
+    pathlib.Path(f'{record_file}.idx').write_text('\n'.join(lines), 'latin-1')
+    with pytest.raises(UserError, match=r'a\.idx is not an index of a record file') as caught:
+        open_records(record_file)
+    assert '\n' not in str(caught.value)
+
+
+def test_an_index_with_spaces_and_line_endings_of_windows_is_read(record_file):
+    expected, path = open_records(record_file), pathlib.Path(f'{record_file}.idx')
+    path.write_bytes(path.read_bytes().replace(b'\n', b' \r\n').replace(b'\t', b' \t '))
+    records = open_records(record_file)
+    assert records.keys.tolist() == expected.keys.tolist() and records.labels.tolist() == expected.labels.tolist()
+    source = RecordSource(records, records, PLAIN, MIRROR_ONLY, Batching(2), threads=1)
+    assert sum(len(labels) for _, labels in source.validation()) == 20
 
 
 @pytest.mark.parametrize('label', [[1.0, 2.0], -1.0, 0.5, 1e9, float('inf'), float('nan')])

@@ -5,6 +5,7 @@ import csv
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,13 @@ import numpy as np
 import pytest
 
 import bmx_melius.__main__
+import model_zoo
 import train_imagenet
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.training import Training
+from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.progress import TIMINGS
+from bmx_melius.training.series import read_series
 from model_zoo import get_model
 from support.forked_program import SCRIPT, ForkedProgram
 from support.images import make_folders, pack_folders
@@ -160,6 +164,26 @@ def interrupted_in(number):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Training, 'update', interrupted)
         yield
+
+
+def series_of(*arguments):
+    """The series of runs that the arguments of the program describe; None if it is a single run."""
+    return read_series(parse_arguments([str(argument) for argument in arguments], model_zoo), model_zoo)
+
+
+def interrupt_series(update, updates, flags, whole, folder, names):
+    """Interrupt a series of runs with `updates` updates each, as by Ctrl-C, in an update of the whole series. Return the number of the run.
+
+    The runs before are copied from a finished series in the folder `whole`; `names` are the folders of its runs, in order.
+    """
+    number = (update - 1) // updates
+    for name in names[:number]:
+        shutil.copytree(whole / name, folder / name)
+    if number:
+        shutil.copy(whole / 'stages.json', folder)
+    with interrupted_in(update - number * updates):
+        train(*(['--resume'] if number else flags), '--save-dir', folder, status=128 + signal.SIGINT)
+    return number + 1
 
 
 def assert_same_end(folder, other):

@@ -15,9 +15,11 @@ from support.training_runs import (
     contents_of,
     description_of,
     inputs_of_digits,
+    interrupt_series,
     interrupted_in,
     printed_by,
     refused,
+    series_of,
     state_of,
     train,
     weights_of,
@@ -25,12 +27,9 @@ from support.training_runs import (
 
 import bmx_melius as bmx
 import bmx_melius.__main__
-import model_zoo
 from bmx_melius.arithmetic import seed_for
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.nn.methods.benn import boost
-from bmx_melius.training.options.parsing import parse_arguments
-from bmx_melius.training.series import read_series
 
 pytest_plugins = ['support.training_runs']  # its fixtures
 OPTIONS = {'members': 2, 'init_features': 4}
@@ -147,14 +146,7 @@ def test_boosting_weights_the_images_by_the_errors_of_the_members_before(whole):
 @pytest.mark.parametrize('kind, update', [('bagging', 2), ('boosting', UPDATES + 2)])
 def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, capsys, kind, update):
     expected, folder = whole[kind], tmp_path / 'run'
-    number, flags = (update - 1) // UPDATES + 1, [*TINY, '--ensemble-training', kind]
-    if number > 1:  # the first member is trained alike
-        shutil.copytree(expected / '1-member', folder / '1-member')
-        shutil.copy(expected / 'stages.json', folder)
-        flags = ['--resume']
-
-    with interrupted_in(update - UPDATES * (number - 1)):
-        train(*flags, '--save-dir', folder, status=128 + signal.SIGINT)
+    number = interrupt_series(update, UPDATES, [*TINY, '--ensemble-training', kind], expected, folder, ['1-member', '2-member'])
     printed = capsys.readouterr().out
     assert f'stopped in member {number} of 2; continue with --resume --save-dir {folder}' in printed and printed.count('continue with') == 1
     shutil.copytree(folder, tmp_path / 'copy')
@@ -246,8 +238,8 @@ def test_members_no_better_than_guessing_are_reported_and_the_way_out_as_well(wh
 
 
 def test_all_members_are_trained_in_one_run_only_on_demand(tmp_path, capsys):
-    arguments = [*TINY, '--save-dir', str(tmp_path / 'run'), '--dry-run']
-    assert read_series(parse_arguments([*arguments, '--ensemble-training', 'joint'], model_zoo), model_zoo) is None
+    arguments = [*TINY, '--save-dir', tmp_path / 'run', '--dry-run']
+    assert series_of(*arguments, '--ensemble-training', 'joint') is None
     printed = printed_by(capsys, *arguments, '--ensemble-training', 'joint')
     assert 'network    resnet18_benn' in printed and 'stage' not in printed
     for kind in ([], ['--ensemble-training', 'boosting']):

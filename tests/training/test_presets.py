@@ -10,6 +10,7 @@ import pytest
 from mxnet import gluon
 from support.gradients import descend
 from support.small_networks import sequence
+from support.training_runs import series_of
 
 import model_zoo
 import train_imagenet
@@ -17,11 +18,10 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.nn.layers import QDense
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.options.parsing import parse_arguments, parse_options
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.options.presets import NETWORK_PRESETS, PRESETS, STAGES, describe_preset, preset_of
 from bmx_melius.training.run import measure
 from bmx_melius.training.saving.optimizer_state import load_optimizer
-from bmx_melius.training.series import read_series
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of sgd: GluonCV's), the
@@ -547,7 +547,7 @@ def test_every_preset_trains_all_layers_of_the_network_of_its_method_in_all_its_
     network, options = TRAINED[preset]
     flags = ['--model', network, '--model-options', options, '--preset', preset, '--dataset', 'digits', '--batch-size', '16', '-j', '0']
     flags += ['--save-dir', str(tmp_path / 'run')]
-    series = read_series(parse_arguments(flags, model_zoo), model_zoo)
+    series = series_of(*flags)
     for options in map(series.config, range(len(STAGES[preset]))) if series else [parse_options(flags, model_zoo)]:
         training, _ = train_imagenet.prepare(options, Workers('device'))
         trained = {name: array for name, array in training.net.collect_params().items() if array.grad_req != 'null'}

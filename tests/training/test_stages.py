@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -10,18 +9,16 @@ from support.training_runs import (
     assert_equal_files,
     contents_of,
     description_of,
-    interrupted_in,
+    interrupt_series,
     printed_by,
     refused,
+    series_of,
     state_of,
     train,
     weights_of,
 )
 
-import model_zoo
-from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.options.presets import STAGES
-from bmx_melius.training.series import read_series
 
 TINY = [
     *('--model', 'meliusnet_flex', '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256'),
@@ -64,19 +61,13 @@ def test_three_networks_are_trained_and_each_starts_with_the_weights_of_the_one_
 
 @pytest.mark.parametrize('update', [2, UPDATES + 3, 2 * UPDATES + 1])
 def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, capsys, update):
-    stage = (update - 1) // UPDATES
-    for folder in FOLDERS[:stage]:  # the stages before are trained alike
-        shutil.copytree(whole / folder, tmp_path / 'run' / folder)
-    if stage:
-        shutil.copy(whole / 'stages.json', tmp_path / 'run')
-    with interrupted_in(update - stage * UPDATES):
-        train(*(['--resume'] if stage else TINY), '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
+    stage = interrupt_series(update, UPDATES, TINY, whole, tmp_path / 'run', FOLDERS)
     printed = capsys.readouterr().out
-    assert f'stopped in stage {stage + 1} of 3; continue with --resume --save-dir {tmp_path / "run"}' in printed
-    position = state_of(tmp_path / 'run' / FOLDERS[stage])['progress']
+    assert f'stopped in stage {stage} of 3; continue with --resume --save-dir {tmp_path / "run"}' in printed
+    position = state_of(tmp_path / 'run' / FOLDERS[stage - 1])['progress']
     assert position['epoch'] == 0 and 0 < position['batch'] < UPDATES
     printed = printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run')
-    assert printed.count('is finished') == stage and f'continuing at epoch 1, update {position["batch"] + 1}' in printed
+    assert printed.count('is finished') == stage - 1 and f'continuing at epoch 1, update {position["batch"] + 1}' in printed
     assert_equal_files(tmp_path / 'run' / LAST, whole / LAST, 'epoch-0001.params', 'epoch-0001.states', 'meliusnet_flex-0000.params')
 
 
@@ -138,8 +129,8 @@ def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_t
     description['metrics']['epoch'] = 0
     (first / 'meliusnet_flex-summary.json').write_text(json.dumps(description))
     configs = []
-    staged = read_series(parse_arguments(['--resume', '--save-dir', str(copy), '-j', '0'], model_zoo), model_zoo)
-    assert staged.run(lambda config, decode: configs.append(config) or 7) == 7
+    series = series_of('--resume', '--save-dir', copy, '-j', '0')
+    assert series.run(lambda config, decode: configs.append(config) or 7) == 7
     (config,) = configs
     assert config.resume_params == str(first / 'epoch-0000.params') and not config.resume
     assert config.teacher == str(first / 'meliusnet_flex')
@@ -163,8 +154,7 @@ def test_damaged_flags_are_named(copy, capsys):
 
 
 def staged(tmp_path, *flags):
-    network = ['--dataset', 'digits', '--save-dir', str(tmp_path / 'run'), '--model-options', '{"init_features": 8}']
-    return read_series(parse_arguments([*network, *flags], model_zoo), model_zoo)
+    return series_of('--dataset', 'digits', '--save-dir', tmp_path / 'run', '--model-options', '{"init_features": 8}', *flags)
 
 
 def test_a_stage_has_the_protocol_of_its_own_scaled_as_that_of_the_preset(tmp_path):

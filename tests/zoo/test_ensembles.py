@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon.data import ArrayDataset
+from support.npy_files import header
 
 import bmx_melius as bmx
 import bmx_melius.__main__
@@ -54,9 +55,10 @@ def source_of_numbers(tmp_path, weights=None, batching=None):
     bootstrap = True
     if weights is not None:
         bootstrap = str(tmp_path / 'weights.npy')
-        np.save(bootstrap, weights)
-    if isinstance(weights, str):
-        (tmp_path / 'weights.npy').write_text(weights)
+        if isinstance(weights, bytes):
+            (tmp_path / 'weights.npy').write_bytes(weights)
+        else:
+            np.save(bootstrap, weights)
     collection = TrainingImages(dataset, dataset, ['even', 'odd'], 'numbers')
     return ImageSource(collection, spec, Augmentation(), batching or Batching(4, seed=6), 0, bootstrap)
 
@@ -100,11 +102,14 @@ def test_record_files_are_sampled_like_folders(images):
 @pytest.mark.parametrize(
     'content, words',
     [
-        ('text', 'cannot be read as an .npy file'),
+        (b'text', 'cannot be read as an .npy file'),
+        (header('(24,)').replace(b"'descr'", b'1') + bytes(96), 'cannot be read as an .npy file'),
+        (b'PK\x03\x04', 'is an archive of arrays'),
         (np.ones(23), 'has the shape (23,), but there are 24 training images'),
         (-np.arange(24), 'must be finite, not negative, and not all zero'),
         (np.zeros(24), 'must be finite, not negative, and not all zero'),
         (np.full(24, np.nan), 'must be finite'),
+        (np.full(24, 1e308), 'must be finite, not negative, and not all zero, and so must be their sum'),
     ],
 )
 def test_unusable_weights_are_refused(tmp_path, content, words):

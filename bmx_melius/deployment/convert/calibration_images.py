@@ -6,6 +6,7 @@ import numpy as np
 
 from ...arithmetic import ceil_div, evenly_spaced
 from ...errors import UserError
+from ...files.npy import open_npy
 
 MAX_IMAGES = 256
 _BATCH = 16
@@ -33,13 +34,7 @@ def calibration_batches(source, spec):
         return _of_array(source, spec, 'the calibration images')
     path = os.fspath(source)
     if path.endswith('.npy') and os.path.isfile(path):
-        try:
-            array = np.load(path, mmap_mode='r')
-        except (ValueError, EOFError) as error:
-            raise UserError(f"{path} is not an array in NumPy's format: {error}") from error
-        if not isinstance(array, np.ndarray):
-            raise UserError(f'{path} is an archive of arrays (.npz); give one array')
-        return _of_array(array, spec, path)
+        return _of_array(open_npy(path), spec, path)
     if spec is None:
         raise UserError(
             f'the preprocessing of the images in {path} is not known: the network has no description (NAME-summary.json); give '
@@ -57,10 +52,12 @@ def _of_array(array, spec, what):
             f'{what} must be an array (N, channels, height, width) of float32 or uint8, or (N, channels) of float32, not {array.dtype} '
             f'{array.shape}'
         )
-    if not len(array):
+    if not array.size:
         raise UserError(f'{what}: there are no images')
     chosen = evenly_spaced(len(array), MAX_IMAGES)
     if array.dtype == np.uint8 and spec is None:
         raise UserError(f'{what} are pixels, but the normalization of the network is not known: give input_spec, or normalized float32')
     batches = [array[part] for part in np.array_split(chosen, ceil_div(len(chosen), _BATCH))]
+    if not all(np.isfinite(batch).all() for batch in batches):
+        raise UserError(f'{what} have values that are not finite')
     return [spec.normalized(batch) if batch.dtype == np.uint8 else np.ascontiguousarray(batch) for batch in batches]

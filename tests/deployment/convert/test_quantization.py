@@ -10,6 +10,7 @@ from mxnet.gluon import nn
 from support.conversions import programs
 from support.engines import needs_engine
 from support.networks import of_size
+from support.npy_files import header
 from support.packed import conv, operation, window
 from support.small_networks import initialized, randomize_statistics, sequence
 
@@ -195,7 +196,8 @@ def test_a_comparison_of_integers_is_that_of_the_numbers_they_stand_for():
         (np.zeros((0, 3, 8, 8), np.float32), 'there are no images'),
         (np.zeros((2, 3, 8, 8), np.float64), 'must be an array (N, channels, height, width) of float32 or uint8'),
         (np.zeros((2, 3), np.uint8), 'must be an array (N, channels, height, width) of float32 or uint8'),
-        (np.full((2, 3, 8, 8), np.nan, np.float32), 'not finite'),
+        (np.zeros((2, 3, 0, 8), np.float32), 'there are no images'),
+        (np.full((2, 3, 8, 8), np.nan, np.float32), 'the calibration images have values that are not finite'),
         (np.zeros((2, 4, 8, 8), np.float32), '(batch, 3, height, width)'),
         (np.zeros((2, 3, 8, 8), np.uint8), 'normalization of the network is not known'),
         ('nothing', 'is not known: the network has no description'),
@@ -217,17 +219,18 @@ def test_a_single_or_constant_image_is_enough(x, small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name,content,message',
-    [('a.npy', b'', 'not an array in NumPy'), ('b.npy', b'PK', 'not an array in NumPy'), ('c.npy', None, 'is an archive of arrays')],
+    'content,message',
+    [
+        (b'', 'cannot be read as an .npy file'),
+        (header('(2, 3, 8, 8)') + bytes(1535), 'cannot be read as an .npy file: it is truncated'),
+        (b'PK', 'is an archive of arrays'),
+    ],
+    ids=['empty', 'truncated', 'archive'],
 )
-def test_files_that_hold_no_array_are_refused_in_one_line(name, content, message, small, tmp_path):
-    if content is None:
-        np.savez(tmp_path / 'archive.npz', np.zeros(3))
-        (tmp_path / 'archive.npz').rename(tmp_path / name)
-    else:
-        (tmp_path / name).write_bytes(content)
+def test_files_that_hold_no_array_are_refused_in_one_line(content, message, small, tmp_path):
+    (tmp_path / 'a.npy').write_bytes(content)
     with pytest.raises(UserError, match=message):
-        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=tmp_path / name)
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=tmp_path / 'a.npy')
 
 
 def test_half_precision_and_integers_exclude_each_other(small, tmp_path):
