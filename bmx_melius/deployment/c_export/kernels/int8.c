@@ -1,0 +1,203 @@
+// Layers of 8-bit integers. A map of bytes is multiplied by weights of 8 bits, sums have 32 bits.
+#include "types.c"
+
+// Return x rounded to the nearest integer, ties to even, and limited to the magnitude 2^23.
+// code: 68 bytes
+static int32_t bmx_integer_f32(float x) {
+    const float limit = 8388608.0f;  // floats from here on are integers
+    if (!(x < limit)) {
+        return 8388608;
+    }
+    if (x < -limit) {
+        return -8388608;
+    }
+    return (int32_t)(x < 0 ? x - limit + limit : x + limit - limit);
+}
+
+// code: 16 bytes
+static inline int32_t bmx_integer_i32(int32_t x) { return x < -8388608 ? -8388608 : x > 8388608 ? 8388608 : x; }
+
+// code: 2 bytes
+static inline int32_t bmx_integer_i16(int16_t x) { return x; }
+
+// code: 2 bytes
+static inline int32_t bmx_integer_u8(uint8_t x) { return x; }
+
+// Return an integer, rescaled and limited. The constants are the multiplier and the summand, in units of the lowest bit
+// of the product, and if not all numbers have sums of 32 bits the smallest and the largest one: the sums of others
+// would be beyond those whose results are the limits.
+// code: 30 bytes
+static inline int32_t bmx_rescaled_i32(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
+    if (rescaling->limits) {
+        n = n < constants[2] ? constants[2] : n > constants[3] ? constants[3] : n;
+    }
+    const uint32_t sum = (uint32_t)n * (uint32_t)constants[0] + (uint32_t)constants[1];  // the product may wrap around
+    const int32_t y = (int32_t)sum >> rescaling->shift;
+    return y < rescaling->min ? rescaling->min : y > rescaling->max ? rescaling->max : y;
+}
+
+// The summand is in units of 2^-8 of the result. The bits of the product below these do not change the result.
+// code: 60 bytes
+static inline int32_t bmx_rescaled_i64(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
+    const int64_t product = (int64_t)n * constants[0] >> (rescaling->shift - 8);
+    const int64_t y = (product + constants[1] + 128) >> 8;
+    return y < rescaling->min ? rescaling->min : y > rescaling->max ? rescaling->max : (int32_t)y;
+}
+
+// Rescales channels, whose constants are from `constants` on. The result may be the input if it is of the same type.
+// code: 120 bytes
+static void bmx_rescale_value_result_sum(const bmx_span* span, const value_t* x, const bmx_rescaling* rescaling,
+                                         const int32_t* constants, result_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        const int32_t* of_channel = constants;
+        for (int32_t c = 0; c < span->channels; ++c, of_channel += rescaling->step) {
+            y[c] = (result_t)bmx_rescaled_sum(rescaling, of_channel, bmx_integer_value(x[c]));
+        }
+    }
+}
+
+// Rounds and limits channels to bytes.
+// code: 80 bytes
+static void bmx_bytes_value(const bmx_span* span, const value_t* x, uint8_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            const int32_t n = bmx_integer_value(x[c]);
+            y[c] = (uint8_t)(n < 0 ? 0 : n > 255 ? 255 : n);
+        }
+    }
+}
+
+// Returns the sum of the products of bytes and weights.
+// code: 60 bytes
+static int32_t bmx_int8_products(const uint8_t* x, const int8_t* weights, int32_t length) {
+    int32_t sum = 0;
+    for (; length >= 4; length -= 4, x += 4, weights += 4) {
+        sum += x[0] * weights[0] + x[1] * weights[1] + x[2] * weights[2] + x[3] * weights[3];
+    }
+    for (; length > 0; --length) {
+        sum += *x++ * *weights++;
+    }
+    return sum;
+}
+
+// Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
+// `pad`.
+// code: 150 bytes
+static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, const uint8_t* pad,
+                             bmx_taps rows, bmx_taps columns, uint8_t* taps) {
+    const bmx_window* window = &layer->window;
+    const int32_t step = window->dilation_w * x_stride;
+    for (int32_t row = 0; row < window->kernel_h; ++row) {
+        int32_t offset = ((rows.first + row * window->dilation_h) * window->width + columns.first) * x_stride;
+        for (int32_t column = 0; column < window->kernel_w; ++column, offset += step) {
+            const int inside = row >= rows.begin && row < rows.end && column >= columns.begin && column < columns.end;
+            const uint8_t* from = inside ? x + offset : pad;
+            for (int32_t i = layer->inputs; i > 0; --i) {
+                *taps++ = *from++;
+            }
+        }
+    }
+}
+
+// Computes a convolution of the map of bytes `x`. `taps` has room for the bytes of a window of a group; it is NULL if
+// the window is a pixel of the map.
+// code: 270 bytes
+static void bmx_int8_conv_result_sum(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, uint8_t* taps,
+                                     result_t* y, int32_t y_stride) {
+    const bmx_window* window = &layer->window;
+    const int32_t length = window->kernel_h * window->kernel_w * layer->inputs;
+    for (int32_t row = 0; row < window->rows; ++row) {
+        const bmx_taps rows = bmx_tap_rows(window, row);
+        for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
+            const bmx_taps columns = bmx_tap_columns(window, column);
+            const int8_t* filter = layer->weights;
+            const int32_t* constants = layer->constants;
+            result_t* to = y;
+            for (int32_t group = 0, first = 0; group < layer->groups; ++group, first += layer->inputs) {
+                const uint8_t* from = taps;
+                if (taps) {
+                    bmx_gather_bytes(layer, x + first, x_stride, layer->pad + first, rows, columns, taps);
+                } else {
+                    from = x + (rows.first * window->width + columns.first) * x_stride + first;
+                }
+                for (int32_t i = layer->outputs; i > 0; --i, filter += length, constants += layer->rescaling.step) {
+                    const int32_t sum = bmx_int8_products(from, filter, length);
+                    *to++ = (result_t)bmx_rescaled_sum(&layer->rescaling, constants, sum);
+                }
+            }
+        }
+    }
+}
+
+// Computes a convolution with groups of one input. At the border of the map the padding of the channel is subtracted
+// from its bytes, and multiplied by the sum of the weights.
+// code: 330 bytes
+static void bmx_int8_depthwise_result_sum(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, result_t* y,
+                                          int32_t y_stride) {
+    const bmx_window* window = &layer->window;
+    const int32_t length = window->kernel_h * window->kernel_w;
+    const int32_t x_step = window->dilation_w * x_stride, x_row = window->dilation_h * window->width * x_stride;
+    for (int32_t row = 0; row < window->rows; ++row) {
+        const bmx_taps rows = bmx_tap_rows(window, row);
+        for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
+            const bmx_taps columns = bmx_tap_columns(window, column);
+            const int32_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+            const int clipped = height * width < length;
+            const int8_t* filter = layer->weights;
+            const int32_t* constants = layer->constants;
+            const int32_t corner = (rows.first * window->width + columns.first) * x_stride + rows.begin * x_row +
+                                   columns.begin * x_step;
+            result_t* to = y;
+            for (int32_t group = 0; group < layer->groups; ++group) {
+                const int32_t pad = clipped ? layer->pad[group] : 0;
+                for (int32_t i = layer->outputs; i > 0; --i, filter += length, constants += layer->rescaling.step) {
+                    const int8_t* weight = filter + rows.begin * window->kernel_w + columns.begin;
+                    int32_t sum = 0, offset = corner + group;
+                    for (int32_t tap = clipped ? length : 0; tap > 0;) {
+                        sum += filter[--tap];
+                    }
+                    sum *= pad;
+                    for (int32_t r = height; r > 0; --r, offset += x_row, weight += window->kernel_w - width) {
+                        const uint8_t* from = x + offset;
+                        for (int32_t c = width; c > 0; --c, from += x_step) {
+                            sum += (*from - pad) * *weight++;
+                        }
+                    }
+                    *to++ = (result_t)bmx_rescaled_sum(&layer->rescaling, constants, sum);
+                }
+            }
+        }
+    }
+}
+
+// Computes means of integers of each window, in multiples of 2^-fraction_bits and rounded half up; the padding up to
+// `bottom` and `right` beyond the map counts if `counts_padding`.
+// code: 360 bytes
+static void bmx_integer_mean_value_result_sum(const bmx_window* window, const bmx_span* span, const value_t* x,
+                                              int counts_padding, int32_t bottom, int32_t right, int32_t fraction_bits,
+                                              result_t* y) {
+    const int32_t x_row = window->width * span->x_stride;
+    for (int32_t row = 0; row < window->rows; ++row) {
+        const bmx_taps rows = bmx_tap_rows(window, row);
+        for (int32_t column = 0; column < window->columns; ++column, y += span->y_stride) {
+            const bmx_taps columns = bmx_tap_columns(window, column);
+            const int32_t width = columns.end - columns.begin;
+            const int32_t counted = bmx_window_elements(window, rows, columns, counts_padding, bottom, right);
+            const value_t* corner =
+                x + ((rows.first + rows.begin) * window->width + columns.first + columns.begin) * span->x_stride;
+            for (int32_t c = 0; c < span->channels; ++c) {
+                const value_t* from = corner + c;
+                sum_t sum = 0;
+                for (int32_t r = rows.end - rows.begin; r > 0; --r, from += x_row - width * span->x_stride) {
+                    for (int32_t i = width; i > 0; --i, from += span->x_stride) {
+                        const int32_t n = bmx_integer_value(*from);
+                        sum += n < -32766 ? -32766 : n > 32766 ? 32766 : n;
+                    }
+                }
+                const sum_t divisor = 2 * (sum_t)counted, dividend = sum * ((sum_t)2 << fraction_bits) + counted;
+                const sum_t quotient = dividend / divisor;
+                y[c] = (result_t)(quotient * divisor > dividend ? quotient - 1 : quotient);
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+"""Programs with layers of 8-bit integers exported as C: without floats from the pixels to the outputs, against the NumPy interpreter."""
+
+import random as randoms
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.conversions import programs
+from support.exported_c import FREESTANDING, SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc, reals
+from support.networks import of_size
+from support.packed import chain, operation, window
+from support.random_programs import PixelMaker, describe
+from support.small_networks import initialized, randomize_statistics
+
+import bmx_melius as bmx
+from bmx_melius.deployment.c_export.rescaling import rescaling_of
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import Operation
+from bmx_melius.deployment.runtime import engine
+from model_zoo import get_model
+
+pytest_plugins = ['support.conversions']  # its fixtures
+pytestmark = needs_gcc
+
+DIVISIONS = {'__aeabi_idiv', '__aeabi_idivmod', '__aeabi_ldivmod', '__aeabi_lmul', '__aeabi_lasr', '__aeabi_llsr', '__aeabi_llsl'}
+INT32 = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**20), 2**20), st.sampled_from((-(2**31), -1, 0, 1, 2**31 - 1)))
+
+
+def pixel_programs(seed, count):
+    """Yield programs with, together, every operation of `PixelMaker`: name, `PixelMaker`, program."""
+    random, missing, found = randoms.Random(seed), set(PixelMaker.names), 0
+    while found < count or missing:
+        maker = PixelMaker(random)
+        program = maker.program(random.randint(1, 12))
+        names = {operation.name for operation in program.operations}
+        if min(program.outputs) > 1 and (found < count or names & missing):
+            missing -= names
+            found += 1
+            yield f'net{found}', maker, program
+
+
+def has_floats(network):
+    return any(re.search(r'\b(float|double)\b', text) for text in network.files.values())
+
+
+@pytest.mark.parametrize('seed, flags', [(1, SANITIZED), (2, ['-O2'])])
+def test_random_programs_of_integers_contain_no_floats_and_equal_the_interpreter(seed, flags, tmp_path, long_run):
+    cases = list(pixel_programs(seed, 300 if long_run else 40))
+    networks = {name: exported(program, name, spec=maker.spec) for name, maker, program in cases}
+    compiled = compile_networks(tmp_path, networks, flags)
+    for name, maker, program in cases:
+        assert not has_floats(networks[name]), describe(program)
+        pixels = maker.pixels(batch=3)
+        expected = reference.run(program, [maker.spec.normalized(pixels)])
+        for found, values in zip(compiled.run(name, [pixels.transpose(0, 2, 3, 1)]), expected):
+            assert found.dtype.kind == 'i'
+            np.testing.assert_array_equal(found, values.reshape(len(values), -1), err_msg=describe(program))
+
+
+@given(
+    channels=st.lists(st.tuples(INT32, INT32), min_size=1, max_size=3),
+    shift=st.integers(8, 38),
+    limits=st.tuples(st.integers(-32766, 32766), st.integers(-32766, 32766)),
+    bounds=st.tuples(st.integers(-(2**23), 2**23), st.integers(-(2**23), 2**23)),
+    random=st.randoms(use_true_random=False),
+)
+def test_rescaling_with_32_bits_gives_the_results_of_the_definition(channels, shift, limits, bounds, random):
+    low, high = sorted(limits)
+    first, last = sorted(bounds)
+    arrays = {name: np.array(numbers, np.int32) for name, numbers in zip(('multiplier', 'offset'), zip(*channels))}
+    operation = Operation('rescale', (0,), {'shift': shift, 'result_min': low, 'result_max': high}, arrays)
+    rescaling = rescaling_of(operation, [(first, last)] * len(channels))
+    near = [n + step for m, o in channels if m for limit in (low, high) for n in [((limit << shift) - (o << shift - 8)) // m] for step in range(-2, 3)]
+    numbers = [first, last, *(random.randint(first, last) for _ in range(20)), *(n for n in near if first <= n <= last)]
+    for c, (multiplier, offset) in enumerate(channels):
+        constants = rescaling.numbers.reshape(-1)[c * rescaling.step :].tolist()
+        for n in numbers:
+            exact = ((n * multiplier << 8) + (offset << shift) + (1 << (shift + 7))) >> (shift + 8)
+            if rescaling.kind == 'i64':
+                found = ((n * multiplier >> (shift - 8)) + constants[1] + 128) >> 8
+            else:
+                limited = min(max(n, constants[2]), constants[3]) if rescaling.limits else n
+                total = limited * multiplier + constants[1]
+                assert -(2**31) <= total < 2**31
+                found = total >> shift
+            assert constants[0] == multiplier and min(max(found, low), high) == min(max(exact, low), high)
+
+
+def test_most_rescaling_needs_32_bits_only():
+    """Of multipliers of 23 bits, as conversion chooses for bytes, unless the results skip numbers."""
+    arrays = {'multiplier': np.array([2**20, 2**22], np.int32), 'offset': np.array([0, 3000], np.int32)}
+    made = Operation('rescale', (0,), {'shift': 23, 'result_min': 0, 'result_max': 255}, arrays)
+    assert rescaling_of(made, [(-(2**15), 2**15)] * 2).kind == 'i32'
+    made.arrays['multiplier'][0] = 2**24
+    assert rescaling_of(made, [(-(2**15), 2**15)] * 2).kind == 'i64'
+
+
+SPEC = bmx.InputSpec(size=32, resize=32)
+SMALL = {'initial_layers': 'grouped_stem', 'block_numbers': (1, 2), 'transitions': (64,), 'groups': 4, 'growth_rate': 32, 'init_features': 32}
+NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions
+    ('meliusnet_flex', SMALL),
+    ('mobilenet0.25', {}),
+    *(pytest.param(name, of_size(name, 32), marks=pytest.mark.long) for name in ('quicknet_small', 'reactnet18', 'real_to_binary18')),
+]
+
+
+@pytest.mark.parametrize('name, options', NETWORKS)
+def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, options, convert, tmp_path):
+    engine.require_engine()
+    net = initialized(get_model(name, classes=10, **options), (1, 3, 32, 32))
+    randomize_statistics(net)
+    pixels = np.random.RandomState(0).randint(0, 256, (6, 3, 32, 32)).astype(np.uint8)
+    report, prefix = convert(net, (1, 3, 32, 32), input_spec=SPEC, calibration=pixels, verify=False)
+    (program,) = programs(prefix)
+    network = exported(program, 'net', spec=SPEC)
+    assert has_floats(network) == bool(report.quantization.real)
+    assert [one.type for one in (*network.inputs, *network.outputs)] == ['uint8_t', 'int16_t']
+    compiled = compile_networks(tmp_path, {'net': network}, ['-O2'])
+    images, inputs = pixels.transpose(0, 2, 3, 1), SPEC.normalized(pixels)
+    np.testing.assert_array_equal(compiled.trace('net', [images]).size, bits_of_layers(program, [inputs]).size)
+    np.testing.assert_array_equal(compiled.trace('net', [images]), bits_of_layers(program, [inputs]))
+    (scores,) = reals(compiled.run('net', [images]), network)
+    np.testing.assert_array_equal(scores, bmx.Session(prefix)(pixels))
