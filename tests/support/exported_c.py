@@ -18,7 +18,7 @@ FREESTANDING = ['-std=c99', '-Wall', '-Wextra', '-Werror', '-pedantic', '-ffrees
 FREESTANDING += ['-Wconversion', '-Wdouble-promotion', '-Wshadow', '-Wcast-align', '-Wcast-qual', '-Wundef']
 SANITIZED = ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
 
-_DTYPES = {'float': '<f4', 'int32_t': '<i4', 'int16_t': '<i2', 'uint8_t': 'u1'}
+DTYPES = {'float': '<f4', 'int32_t': '<i4', 'int16_t': '<i2', 'uint8_t': 'u1'}
 
 needs_gcc = pytest.mark.skipif(not shutil.which('gcc'), reason='the exported C is compiled by gcc')
 
@@ -61,14 +61,14 @@ class Compiled:
         rows = np.frombuffer(self._call(name, inputs, 'outputs'), np.uint8).reshape(len(inputs[0]), -1)
         outputs = self.networks[name].outputs
         parts = np.split(rows, np.cumsum([output.bytes for output in outputs])[:-1], axis=1)
-        return [np.ascontiguousarray(part).view(_DTYPES[output.type]) for part, output in zip(parts, outputs)]
+        return [np.ascontiguousarray(part).view(DTYPES[output.type]) for part, output in zip(parts, outputs)]
 
     def trace(self, name, inputs):
         """Return the words of all layers of bits, uint32 (batch, words)."""
         return np.frombuffer(self._call(name, inputs, 'trace'), '<u4').reshape(len(inputs[0]), -1)
 
     def _call(self, name, inputs, what):
-        batch, types = len(inputs[0]), [_DTYPES[parameter.type] for parameter in self.networks[name].inputs]
+        batch, types = len(inputs[0]), [DTYPES[parameter.type] for parameter in self.networks[name].inputs]
         data = b''.join(array[image].astype(dtype).tobytes() for image in range(batch) for array, dtype in zip(inputs, types))
         done = subprocess.run([self.path, name, str(batch), what], input=data, capture_output=True)
         assert done.returncode == 0, done.stderr.decode(errors='replace')

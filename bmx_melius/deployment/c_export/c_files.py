@@ -177,7 +177,9 @@ class _Texts:
         lines += ['// Runs the network on one input. Not to be called again before it has returned, from an interrupt for example.']
         lines += [f'{self.run};', '']
         if self.spec:
-            lines += [f'// Normalizes an image of {self.spec.size} x {self.spec.size} pixels, {_pixels_text(self.spec.channels)}, for an input.']
+            lines += [
+                f'// Normalizes an image of {self.spec.size} x {self.spec.size} pixels, {_pixels_text(self.spec.channels)}, for an input.'
+            ]
             lines += [f'{self.normalize};', '']
         return '\n'.join([*lines, '#ifdef __cplusplus', '}', '#endif', '', f'#endif  // {guard}', ''])
 

@@ -122,7 +122,6 @@ class Moves:
             self.to.call('bmx_transpose_value_result', span, piece, channel, to, self.pixels(shape), value=piece.kind, result=kind)
             first += piece.channels
 
-
     @staticmethod
     def window(attributes, x, shape):
         """Return a ``bmx_window`` in C, for a window over a map `x`."""

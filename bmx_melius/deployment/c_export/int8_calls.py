@@ -29,10 +29,8 @@ class Integers(Elementwise):
         first, results = 0, []
         for piece, stays in zip(pieces, in_place):
             end = first + piece.channels
-            if whole:
-                to = whole.part(first, end)
-            else:
-                to = with_range(piece, range_) if stays else self.new(kind, piece.channels, shape, range_)
+            part = whole.part(first, end) if whole else self.new(kind, piece.channels, shape, range_)
+            to = with_range(piece, range_) if stays else part
             span, offset = self.span(shape, piece.channels, piece.stride, to.stride), first * rescaling.step
             name = f'{constants} + {offset}' if offset else constants
             self.to.call('bmx_rescale_value_result_sum', span, piece, fields, name, to, value=piece.kind, result=kind, sum=rescaling.kind)

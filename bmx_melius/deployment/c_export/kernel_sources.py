@@ -22,7 +22,8 @@ KINDS = {  # of the types in the name of a template
 }
 _TYPES = {**TYPES, 'f16': 'uint16_t', 'i64': 'int64_t'}
 
-# Of functions that the network calls. A test compiles a network that GCC 12.2 otherwise breaks, on x86-64 and on ARM.
+# Before functions that the network calls, and some that are better not inlined. A test compiles a network that GCC 12.2
+# otherwise breaks, on x86-64 and on ARM.
 _OPAQUE = """\
 // GCC 12 with -O2 removes calls of functions that it has specialized for constant addresses: it computes one address of an
 // array from another one, and takes the offset for a null pointer.
@@ -31,7 +32,7 @@ _OPAQUE = """\
 #else
 #define BMX_OPAQUE
 #endif"""
-_DEFINED = re.compile(r'^(?:static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
+_DEFINED = re.compile(r'^(?:(?:BMX_OPAQUE )?static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
 _USED = re.compile(r'\bbmx_\w+')
 _BYTES = re.compile(r'^// code: (\d+) bytes\n', re.MULTILINE)
 

@@ -1,9 +1,9 @@
 """Constants of a rescaling in C, and whether 32 bits suffice for it.
 
-A number n becomes min(max((n multiplier + summand) >> shift, result_min), result_max) (`program.operation_table`, ``rescale``). A product of
-64 bits takes about 70 instructions of a Cortex-M0, one of 32 bits a single one. It is used where no sum of a number that occurs exceeds 32
-bits, or only those of numbers that can be replaced: if the sum of the next number would not fit, but the result of a number is already the
-limit, all numbers beyond have the result of this one.
+A number n becomes min(max((n multiplier + summand) >> shift, result_min), result_max) (`program.operation_table`, ``rescale``). A
+product of 64 bits takes about 70 instructions of a Cortex-M0, one of 32 bits a single one. It is used where no sum of a number that occurs
+exceeds 32 bits, or only those of numbers that can be replaced: if the sum of the next number would not fit, but the result of a number is
+already the limit, all numbers beyond have the result of this one.
 """
 
 import dataclasses

@@ -150,7 +150,9 @@ def test_memory_that_is_printed_is_that_of_the_object(tmp_path):
     sections = {row.split()[0]: int(row.split()[1]) for row in rows if row.startswith('.')}
     assert sections['.bss'] == network.arena and sections['.data'] == 0
     assert sum(layer.weights for layer in network.layers) == network.weights
-    assert network.arguments == 4 * (5 * 8 * 6 + sum(int(np.prod(make_program().values()[number].shape)) for number in make_program().outputs))
+    assert network.arguments == 4 * (
+        5 * 8 * 6 + sum(int(np.prod(make_program().values()[number].shape)) for number in make_program().outputs)
+    )
     defined = dict(re.findall(r'^#define NET_(\w+)_BYTES (\d+)', network.files['net.h'], re.MULTILINE))
     assert defined == {'ARENA': str(network.arena), 'STACK': str(network.stack)}
 

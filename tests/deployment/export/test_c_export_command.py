@@ -38,9 +38,7 @@ def test_the_command_writes_three_files_that_give_the_outputs_of_the_network(pac
     networks = {'small': exported(program, 'small', outputs=[1, 0])}
     assert networks['small'].files == {path.name: path.read_text() for path in (tmp_path / 'c').iterdir()}
     image = make_image()
-    for found, expected in zip(
-        compile_networks(tmp_path, networks).run('small', [image]), reference.run(program, [image])[::-1]
-    ):
+    for found, expected in zip(compile_networks(tmp_path, networks).run('small', [image]), reference.run(program, [image])[::-1]):
         np.testing.assert_allclose(found, expected.reshape(2, -1), rtol=1e-5, atol=1e-5)
 
 

@@ -67,17 +67,19 @@ static void bmx_bytes_value(const bmx_span* span, const value_t* x, uint8_t* y) 
     }
 }
 
-// Returns the sum of the products of bytes and weights.
-// code: 60 bytes
-static int32_t bmx_int8_products(const uint8_t* x, const int8_t* weights, int32_t length) {
-    int32_t sum = 0;
-    for (; length >= 4; length -= 4, x += 4, weights += 4) {
-        sum += x[0] * weights[0] + x[1] * weights[1] + x[2] * weights[2] + x[3] * weights[3];
+// Computes the sums of the products of bytes and the weights of two filters. It is a function of its own, so that
+// the loop has all registers of a Cortex-M0.
+// code: 50 bytes
+BMX_OPAQUE static void bmx_int8_products(const uint8_t* x, const int8_t* filter, const int8_t* next, int32_t length,
+                                         int32_t* sums) {
+    int32_t first = 0, second = 0;
+    while (--length >= 0) {
+        const int32_t byte = x[length];
+        first += byte * filter[length];
+        second += byte * next[length];
     }
-    for (; length > 0; --length) {
-        sum += *x++ * *weights++;
-    }
-    return sum;
+    sums[0] = first;
+    sums[1] = second;
 }
 
 // Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
@@ -120,9 +122,14 @@ static void bmx_int8_conv_result_sum(const bmx_int8_conv* layer, const uint8_t* 
                 } else {
                     from = x + (rows.first * window->width + columns.first) * x_stride + first;
                 }
-                for (int32_t i = layer->outputs; i > 0; --i, filter += length, constants += layer->rescaling.step) {
-                    const int32_t sum = bmx_int8_products(from, filter, length);
-                    *to++ = (result_t)bmx_rescaled_sum(&layer->rescaling, constants, sum);
+                for (int32_t left = layer->outputs; left > 0; left -= 2) {
+                    const int8_t* next = left > 1 ? filter + length : filter;
+                    int32_t sums[2];
+                    bmx_int8_products(from, filter, next, length, sums);
+                    for (int32_t i = 0; i < 2 && i < left; ++i, constants += layer->rescaling.step) {
+                        *to++ = (result_t)bmx_rescaled_sum(&layer->rescaling, constants, sums[i]);
+                    }
+                    filter = next + length;
                 }
             }
         }
@@ -145,8 +152,8 @@ static void bmx_int8_depthwise_result_sum(const bmx_int8_conv* layer, const uint
             const int clipped = height * width < length;
             const int8_t* filter = layer->weights;
             const int32_t* constants = layer->constants;
-            const int32_t corner = (rows.first * window->width + columns.first) * x_stride + rows.begin * x_row +
-                                   columns.begin * x_step;
+            const int32_t corner =
+                (rows.first * window->width + columns.first) * x_stride + rows.begin * x_row + columns.begin * x_step;
             result_t* to = y;
             for (int32_t group = 0; group < layer->groups; ++group) {
                 const int32_t pad = clipped ? layer->pad[group] : 0;

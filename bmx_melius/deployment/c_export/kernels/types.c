@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define BMX_OPAQUE  // before functions that are not inlined
+
 typedef float value_t;
 
 typedef float result_t;
