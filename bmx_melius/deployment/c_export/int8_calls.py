@@ -4,7 +4,7 @@ import numpy as np
 
 from ..program.operation_table import MAX_BYTE, MAX_INT16, PADDING
 from .element_calls import Elementwise
-from .rescaling import rescaling_of
+from .rescaling import limits_of, rescaling_of
 from .values import fits_byte, kind_of, with_range
 
 _MAX_NUMBER = 1 << 23  # the magnitude to which numbers are limited before they are rescaled
@@ -21,7 +21,9 @@ class Integers(Elementwise):
     def rescaled(self, number, operation, pieces, shape):
         """Rescale pieces; to 16-bit integers in place if possible, to bytes in one map."""
         bounds = [_limited(piece.range, _MAX_NUMBER) for piece in pieces for _ in range(piece.channels)]
-        rescaling, range_, kind = rescaling_of(operation, bounds), *_results_of(operation)
+        low, high = limits_of(operation, bounds)
+        rescaling = rescaling_of(operation, [(min(max(first, low), high), min(max(last, low), high)) for first, last in bounds])
+        range_, kind = _results_of(operation)
         fields = self.to.structure('rescaling', 'bmx_rescaling', **rescaling.fields())
         constants = self.to.array('constants', rescaling.numbers, 'int32_t')
         in_place = [piece.kind == kind and self.is_free_after(piece, number, pieces) for piece in pieces]
@@ -33,7 +35,19 @@ class Integers(Elementwise):
             to = with_range(piece, range_) if stays else part
             span, offset = self.span(shape, piece.channels, piece.stride, to.stride), first * rescaling.step
             name = f'{constants} + {offset}' if offset else constants
-            self.to.call('bmx_rescale_value_result_sum', span, piece, fields, name, to, value=piece.kind, result=kind, sum=rescaling.kind)
+            self.to.call(
+                'bmx_rescale_value_result_form',
+                span,
+                piece,
+                low,
+                high,
+                fields,
+                name,
+                to,
+                value=piece.kind,
+                result=kind,
+                form=rescaling.form,
+            )
             results.append(to)
             first = end
         return [whole] if whole else results
@@ -60,12 +74,12 @@ class Integers(Elementwise):
             constants=self.to.array('constants', rescaling.numbers, 'int32_t'),
             rescaling='{' + ', '.join(map(str, rescaling.fields().values())) + '}',
         )
-        taps, kinds = attributes['kernel_h'] * attributes['kernel_w'], {'result': kind, 'sum': rescaling.kind}
+        taps, kinds = attributes['kernel_h'] * attributes['kernel_w'], {'result': kind, 'form': rescaling.form}
         if taps > 1 and x.channels == groups > 1:
-            self.to.call('bmx_int8_depthwise_result_sum', layer, piece, piece.stride, result, result.stride, **kinds)
+            self.to.call('bmx_int8_depthwise_result_form', layer, piece, piece.stride, result, result.stride, **kinds)
             return [result]
         window = self.new('u8', taps * x.channels // groups, self.pixel) if taps > 1 or extends else 'NULL'
-        self.to.call('bmx_int8_conv_result_sum', layer, piece, piece.stride, window, result, result.stride, **kinds)
+        self.to.call('bmx_int8_conv_result_form', layer, piece, piece.stride, window, result, result.stride, **kinds)
         return [result]
 
     def _bytes(self, value):

@@ -19,6 +19,7 @@ KINDS = {  # of the types in the name of a template
     'result': tuple(TYPES),
     'weight': ('f32', 'f16'),
     'sum': ('i32', 'i64'),
+    'form': ('split', 'wide'),  # of a rescaling
 }
 _TYPES = {**TYPES, 'f16': 'uint16_t', 'i64': 'int64_t'}
 
@@ -101,7 +102,7 @@ class Kernels:
             return
         text, _ = _blocks()[template]
         for word, kind in kinds.items():
-            text = re.sub(rf'_{word}(?=[_(])', f'_{kind}', re.sub(rf'\b{word}_t\b', _TYPES[kind], text))
+            text = re.sub(rf'_{word}(?=[_(])', f'_{kind}', re.sub(rf'\b{word}_t\b', _TYPES.get(kind, ''), text))
         self._texts[name], self.templates[name] = text, template
         for used in set(_USED.findall(text)) & set(_blocks()):
             self._need(used, {})

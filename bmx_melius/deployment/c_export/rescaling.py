@@ -1,9 +1,12 @@
-"""Constants of a rescaling in C, and whether 32 bits suffice for it.
+"""Constants of a rescaling in C, and the cheapest exact arithmetic for it.
 
-A number n becomes min(max((n multiplier + summand) >> shift, result_min), result_max) (`program.operation_table`, ``rescale``). A
-product of 64 bits takes about 70 instructions of a Cortex-M0, one of 32 bits a single one. It is used where no sum of a number that occurs
-exceeds 32 bits, or only those of numbers that can be replaced: if the sum of the next number would not fit, but the result of a number is
-already the limit, all numbers beyond have the result of this one.
+A number n becomes min(max((n multiplier + summand) >> shift, result_min), result_max) (`program.operation_table`, ``rescale``), where the
+summand is a multiple of 2^(shift - 8). There are two forms:
+
+- ``split``: the multiplier is high 2^k + low with k <= shift - 8, and (n high + (summand >> k) + (n low >> k)) >> (shift - k) has parts of
+  32 bits. Bits of n low below 2^k do not matter, because the sum of the others is a multiple of 2^k. Often k is 0, and low, too.
+- ``wide``: 64 bits, (((n multiplier) >> (shift - 8)) + offset + 128) >> 8. Without a product of 64 bits in hardware, as on a Cortex-M0,
+  this takes about 130 instructions, ``split`` about 20.
 """
 
 import dataclasses
@@ -12,7 +15,7 @@ import numpy as np
 
 from ..program.operation_table import OFFSET_SHIFT
 
-_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+_LIMIT = 1 << 31  # magnitude of integers of 32 bits, exclusive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,17 +24,17 @@ class Rescaling:
 
     Attributes
     ----------
-    kind : {'i32', 'i64'}
-        Of the sums.
+    form : {'split', 'wide'}
     numbers : numpy.ndarray
-        int32, a row for each channel, or one for all channels: multiplier, summand, and the smallest and the largest number if `limits`.
-    limits : bool
-    shift, min, max : int
+        int32, a row for each channel, or one for all channels: multiplier, and the summand divided by 2^`split`, or if ``wide`` the offset.
+    split, shift : int
+        k and shift - k.
+    min, max : int
     """
 
-    kind: str
+    form: str
     numbers: np.ndarray
-    limits: bool
+    split: int
     shift: int
     min: int
     max: int
@@ -43,7 +46,7 @@ class Rescaling:
 
     def fields(self):
         """Return the fields of a ``bmx_rescaling`` in C."""
-        return {'step': self.step, 'limits': int(self.limits), 'shift': self.shift, 'min': self.min, 'max': self.max}
+        return {'step': self.step, 'split': self.split, 'shift': self.shift, 'min': self.min, 'max': self.max}
 
 
 def rescaling_of(operation, bounds):
@@ -56,41 +59,50 @@ def rescaling_of(operation, bounds):
     bounds : list of tuple (int, int)
         The smallest and the largest number of each channel that occurs.
     """
-    attributes, arrays = operation.attributes, operation.arrays
-    shift, low, high = (attributes[name] for name in ('shift', 'result_min', 'result_max'))
-    channels = list(zip(arrays['multiplier'].tolist(), arrays['offset'].tolist(), bounds))
-    rows = [_narrow(multiplier, offset, shift, low, high, *bound) for multiplier, offset, bound in channels]
-    if None in rows:
-        kind, limits, rows = 'i64', False, [row[:2] for row in channels]
+    shift, low, high = (operation.attributes[name] for name in ('shift', 'result_min', 'result_max'))
+    fraction = shift - OFFSET_SHIFT
+    multipliers, summands = _channels(operation)
+    channels = list(zip(multipliers, summands, bounds))
+    splits = (split for split in range(fraction + 1) if all(_is_exact(split, shift, *channel) for channel in channels))
+    split = next(splits, None)
+    if split is None:
+        form, split, seconds = 'wide', fraction, operation.arrays['offset'].tolist()
     else:
-        kind, limits = 'i32', any(row[2:] != bound for row, (_, _, bound) in zip(rows, channels))
-        rows = rows if limits else [row[:2] for row in rows]
+        form, seconds = 'split', [summand >> split for summand in summands]
+    rows = list(zip(multipliers, seconds))
     numbers = np.array(rows[:1] if len(set(rows)) == 1 else rows, '<i4')
-    return Rescaling(kind, numbers, limits, shift, low, high)
+    return Rescaling(form, numbers, split, shift - split, low, high)
 
 
-def _narrow(multiplier, offset, shift, low, high, smallest, largest):
-    """Return multiplier, summand, and the limits of numbers with which all sums have 32 bits; None if there are none."""
-    summand = (offset << (shift - OFFSET_SHIFT)) + (1 << (shift - 1))
-    if not (_LOWEST <= summand <= _HIGHEST) or shift > 31:
-        return None
-    if multiplier == 0:
-        return multiplier, summand, smallest, largest
+def limits_of(operation, bounds):
+    """Return the smallest and the largest number that matter: numbers beyond them have the result of these in all channels.
 
-    def result(n):
-        return min(max((n * multiplier + summand) >> shift, low), high)
+    Parameters are those of `rescaling_of`.
+    """
+    shift, low, high = (operation.attributes[name] for name in ('shift', 'result_min', 'result_max'))
+    ends = []
+    for multiplier, summand, bound in zip(*_channels(operation), bounds):
+        above_min, reaches_max = ((low + 1) << shift) - summand, (high << shift) - summand  # of products
+        if multiplier > 0:
+            numbers = -(-above_min // multiplier) - 1, -(-reaches_max // multiplier)
+        elif multiplier < 0:
+            numbers = -reaches_max // -multiplier, -above_min // -multiplier + 1
+        else:
+            numbers = bound
+        ends += [min(max(number, bound[0]), bound[1]) for number in numbers]
+    return min(ends), max(ends)
 
-    ends = sorted(((_LOWEST, _HIGHEST)[number] - summand) / multiplier for number in range(2))
-    first, last = (_within(multiplier, summand, end, step) for end, step in zip(ends, (1, -1)))
-    first, last = max(first, smallest), min(last, largest)
-    if first > last or result(first) != result(smallest) or result(last) != result(largest):
-        return None
-    return multiplier, summand, first, last
+
+def _channels(operation):
+    """Return the multipliers and the summands of an operation."""
+    multipliers, offsets = (operation.arrays[name].tolist() for name in ('multiplier', 'offset'))
+    shift = operation.attributes['shift']
+    return multipliers, [(offset << (shift - OFFSET_SHIFT)) + (1 << (shift - 1)) for offset in offsets]
 
 
-def _within(multiplier, summand, end, step):
-    """Return the number nearest to `end`, in the direction of `step`, whose sum has 32 bits."""
-    number = round(end) - 2 * step
-    while not _LOWEST <= number * multiplier + summand <= _HIGHEST:
-        number += step
-    return number
+def _is_exact(split, shift, multiplier, summand, bounds):
+    """Return whether the parts of sums have 32 bits."""
+    low = multiplier & ((1 << split) - 1)
+    ends = [(n * multiplier + summand) >> split for n in bounds]
+    parts = [n * low for n in bounds]
+    return shift - split < 32 and all(-_LIMIT <= part < _LIMIT for part in [*ends, *parts, summand >> split])

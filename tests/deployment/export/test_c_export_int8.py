@@ -18,7 +18,7 @@ from support.random_programs import PixelMaker, describe
 from support.small_networks import initialized, randomize_statistics
 
 import bmx_melius as bmx
-from bmx_melius.deployment.c_export.rescaling import rescaling_of
+from bmx_melius.deployment.c_export.rescaling import limits_of, rescaling_of
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import Operation
 from bmx_melius.deployment.runtime import engine
@@ -71,11 +71,13 @@ def test_random_programs_of_integers_contain_no_floats_and_equal_the_interpreter
     bounds=st.tuples(st.integers(-(2**23), 2**23), st.integers(-(2**23), 2**23)),
     random=st.randoms(use_true_random=False),
 )
-def test_rescaling_with_32_bits_gives_the_results_of_the_definition(channels, shift, limits, bounds, random):
+def test_every_form_of_rescaling_gives_the_results_of_the_definition(channels, shift, limits, bounds, random):
     low, high = sorted(limits)
-    first, last = sorted(bounds)
+    occurring = tuple(sorted(bounds))
     arrays = {name: np.array(numbers, np.int32) for name, numbers in zip(('multiplier', 'offset'), zip(*channels))}
     made = Operation('rescale', (0,), {'shift': shift, 'result_min': low, 'result_max': high}, arrays)
+    first, last = limits_of(made, [occurring] * len(channels))
+    assert occurring[0] <= first <= last <= occurring[1]
     rescaling = rescaling_of(made, [(first, last)] * len(channels))
     near = [
         n + step
@@ -85,28 +87,31 @@ def test_rescaling_with_32_bits_gives_the_results_of_the_definition(channels, sh
         for n in [((limit << shift) - (o << shift - 8)) // m]
         for step in range(-2, 3)
     ]
-    numbers = [first, last, *(random.randint(first, last) for _ in range(20)), *(n for n in near if first <= n <= last)]
+    numbers = [*occurring, *(random.randint(*occurring) for _ in range(20)), *(n for n in near if occurring[0] <= n <= occurring[1])]
     for c, (multiplier, offset) in enumerate(channels):
         constants = rescaling.numbers.reshape(-1)[c * rescaling.step :].tolist()
         for n in numbers:
             exact = ((n * multiplier << 8) + (offset << shift) + (1 << (shift + 7))) >> (shift + 8)
-            if rescaling.kind == 'i64':
-                found = ((n * multiplier >> (shift - 8)) + constants[1] + 128) >> 8
+            limited = min(max(n, first), last)
+            if rescaling.form == 'wide':
+                found = ((limited * multiplier >> rescaling.split) + constants[1] + 128) >> 8
             else:
-                limited = min(max(n, constants[2]), constants[3]) if rescaling.limits else n
-                total = limited * multiplier + constants[1]
-                assert -(2**31) <= total < 2**31
-                found = total >> shift
+                upper, lower = divmod(multiplier, 1 << rescaling.split)
+                total = limited * upper + constants[1] + (limited * lower >> rescaling.split)
+                assert -(2**31) <= total < 2**31 and -(2**31) <= limited * lower < 2**31 and rescaling.shift < 32
+                found = total >> rescaling.shift
             assert constants[0] == multiplier and min(max(found, low), high) == min(max(exact, low), high)
 
 
-def test_most_rescaling_needs_32_bits_only():
-    """Of multipliers of 23 bits, as conversion chooses for bytes, unless the results skip numbers."""
-    arrays = {'multiplier': np.array([2**20, 2**22], np.int32), 'offset': np.array([0, 3000], np.int32)}
+def test_64_bits_are_for_results_far_beyond_the_limits():
+    """Not for multipliers and shifts that conversion chooses, also if results skip numbers."""
+    arrays = {'multiplier': np.array([2**12, 2**14], np.int32), 'offset': np.array([0, 3000], np.int32)}
     made = Operation('rescale', (0,), {'shift': 23, 'result_min': 0, 'result_max': 255}, arrays)
-    assert rescaling_of(made, [(-(2**15), 2**15)] * 2).kind == 'i32'
-    made.arrays['multiplier'][0] = 2**24
-    assert rescaling_of(made, [(-(2**15), 2**15)] * 2).kind == 'i64'
+    for multiplier, largest, form in ((2**15, 2**15, 'split'), (2**25 + 1, 2**15, 'split'), (2**30, 2**23, 'wide')):
+        made.arrays['multiplier'][0] = multiplier
+        assert rescaling_of(made, [(-largest, largest)] * 2).form == form
+    first, last = (512 * (result - 3000 / 256) for result in (0.5, 254.5))  # of the second channel, the last ones between the limits
+    assert limits_of(made, [(-(2**23), 2**23)] * 2) == (first - 1, last)
 
 
 SPEC = bmx.InputSpec(size=32, resize=32)

@@ -1,7 +1,8 @@
 // Layers of 8-bit integers. A map of bytes is multiplied by weights of 8 bits, sums have 32 bits.
 #include "types.c"
 
-// Return x rounded to the nearest integer, ties to even, and limited to the magnitude 2^23.
+// Return x rounded to the nearest integer, ties to even. Floats are limited to the magnitude 2^23, beyond which no
+// integer is used.
 // code: 68 bytes
 static int32_t bmx_integer_f32(float x) {
     const float limit = 8388608.0f;  // floats from here on are integers
@@ -14,8 +15,8 @@ static int32_t bmx_integer_f32(float x) {
     return (int32_t)(x < 0 ? x - limit + limit : x + limit - limit);
 }
 
-// code: 16 bytes
-static inline int32_t bmx_integer_i32(int32_t x) { return x < -8388608 ? -8388608 : x > 8388608 ? 8388608 : x; }
+// code: 2 bytes
+static inline int32_t bmx_integer_i32(int32_t x) { return x; }
 
 // code: 2 bytes
 static inline int32_t bmx_integer_i16(int16_t x) { return x; }
@@ -23,35 +24,36 @@ static inline int32_t bmx_integer_i16(int16_t x) { return x; }
 // code: 2 bytes
 static inline int32_t bmx_integer_u8(uint8_t x) { return x; }
 
-// Return an integer, rescaled and limited. The constants are the multiplier and the summand, in units of the lowest bit
-// of the product, and if not all numbers have sums of 32 bits the smallest and the largest one: the sums of others
-// would be beyond those whose results are the limits.
-// code: 30 bytes
-static inline int32_t bmx_rescaled_i32(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
-    if (rescaling->limits) {
-        n = n < constants[2] ? constants[2] : n > constants[3] ? constants[3] : n;
-    }
-    const uint32_t sum = (uint32_t)n * (uint32_t)constants[0] + (uint32_t)constants[1];  // the product may wrap around
+// Return an integer, rescaled and limited. The first constant of the channel is the multiplier. The second one, the
+// summand, and the products with the lower bits of the multiplier are divided by 2^split.
+// code: 44 bytes
+static inline int32_t bmx_rescaled_split(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
+    const int32_t high = constants[0] >> rescaling->split;
+    const int32_t low = constants[0] & (int32_t)(((uint32_t)1 << rescaling->split) - 1);
+    const uint32_t below = (uint32_t)(n * low >> rescaling->split);
+    const uint32_t sum = (uint32_t)n * (uint32_t)high + (uint32_t)constants[1] + below;  // the product may wrap around
     const int32_t y = (int32_t)sum >> rescaling->shift;
     return y < rescaling->min ? rescaling->min : y > rescaling->max ? rescaling->max : y;
 }
 
-// The summand is in units of 2^-8 of the result. The bits of the product below these do not change the result.
+// The sum has 64 bits. The second constant is the summand without the rounding, divided by 2^split, and `shift` is 8.
 // code: 60 bytes
-static inline int32_t bmx_rescaled_i64(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
-    const int64_t product = (int64_t)n * constants[0] >> (rescaling->shift - 8);
+static inline int32_t bmx_rescaled_wide(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
+    const int64_t product = (int64_t)n * constants[0] >> rescaling->split;
     const int64_t y = (product + constants[1] + 128) >> 8;
     return y < rescaling->min ? rescaling->min : y > rescaling->max ? rescaling->max : (int32_t)y;
 }
 
-// Rescales channels, whose constants are from `constants` on. The result may be the input if it is of the same type.
-// code: 120 bytes
-static void bmx_rescale_value_result_sum(const bmx_span* span, const value_t* x, const bmx_rescaling* rescaling,
-                                         const int32_t* constants, result_t* y) {
+// Rescales channels, whose constants are from `constants` on: numbers, limited to `low` to `high`, beyond which all
+// have the same results. The result may be the input if it is of the same type. code: 120 bytes
+static void bmx_rescale_value_result_form(const bmx_span* span, const value_t* x, int32_t low, int32_t high,
+                                          const bmx_rescaling* rescaling, const int32_t* constants, result_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         const int32_t* of_channel = constants;
         for (int32_t c = 0; c < span->channels; ++c, of_channel += rescaling->step) {
-            y[c] = (result_t)bmx_rescaled_sum(rescaling, of_channel, bmx_integer_value(x[c]));
+            int32_t n = bmx_integer_value(x[c]);
+            n = n < low ? low : n > high ? high : n;
+            y[c] = (result_t)bmx_rescaled_form(rescaling, of_channel, n);
         }
     }
 }
@@ -104,8 +106,8 @@ static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32
 // Computes a convolution of the map of bytes `x`. `taps` has room for the bytes of a window of a group; it is NULL if
 // the window is a pixel of the map.
 // code: 270 bytes
-static void bmx_int8_conv_result_sum(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, uint8_t* taps,
-                                     result_t* y, int32_t y_stride) {
+static void bmx_int8_conv_result_form(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, uint8_t* taps,
+                                      result_t* y, int32_t y_stride) {
     const bmx_window* window = &layer->window;
     const int32_t length = window->kernel_h * window->kernel_w * layer->inputs;
     for (int32_t row = 0; row < window->rows; ++row) {
@@ -127,7 +129,7 @@ static void bmx_int8_conv_result_sum(const bmx_int8_conv* layer, const uint8_t* 
                     int32_t sums[2];
                     bmx_int8_products(from, filter, next, length, sums);
                     for (int32_t i = 0; i < 2 && i < left; ++i, constants += layer->rescaling.step) {
-                        *to++ = (result_t)bmx_rescaled_sum(&layer->rescaling, constants, sums[i]);
+                        *to++ = (result_t)bmx_rescaled_form(&layer->rescaling, constants, sums[i]);
                     }
                     filter = next + length;
                 }
@@ -139,8 +141,8 @@ static void bmx_int8_conv_result_sum(const bmx_int8_conv* layer, const uint8_t* 
 // Computes a convolution with groups of one input. At the border of the map the padding of the channel is subtracted
 // from its bytes, and multiplied by the sum of the weights.
 // code: 330 bytes
-static void bmx_int8_depthwise_result_sum(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, result_t* y,
-                                          int32_t y_stride) {
+static void bmx_int8_depthwise_result_form(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, result_t* y,
+                                           int32_t y_stride) {
     const bmx_window* window = &layer->window;
     const int32_t length = window->kernel_h * window->kernel_w;
     const int32_t x_step = window->dilation_w * x_stride, x_row = window->dilation_h * window->width * x_stride;
@@ -170,7 +172,7 @@ static void bmx_int8_depthwise_result_sum(const bmx_int8_conv* layer, const uint
                             sum += (*from - pad) * *weight++;
                         }
                     }
-                    *to++ = (result_t)bmx_rescaled_sum(&layer->rescaling, constants, sum);
+                    *to++ = (result_t)bmx_rescaled_form(&layer->rescaling, constants, sum);
                 }
             }
         }

@@ -45,11 +45,10 @@ typedef struct {
     const uint32_t* weights;  // [groups][outputs][kernel_h][kernel_w][words]
 } bmx_binary_conv;
 
-// Rescaling of integers: (n multiplier + summand) >> shift, limited to min to max.
+// Rescaling of integers: (n multiplier + summand) >> (split + shift), limited to min to max.
 typedef struct {
-    int32_t step;    // between the constants of neighbouring channels; 0 if all channels have the same
-    int32_t limits;  // whether n has limits, which are constants
-    int32_t shift, min, max;
+    int32_t step;  // between the constants of neighbouring channels; 0 if all channels have the same
+    int32_t split, shift, min, max;
 } bmx_rescaling;
 
 typedef struct {
