@@ -22,7 +22,7 @@ class Integers(Elementwise):
         """Rescale pieces; to 16-bit integers in place if possible, to bytes in one map."""
         bounds = [_limited(piece.range, _MAX_NUMBER) for piece in pieces for _ in range(piece.channels)]
         low, high = limits_of(operation, bounds)
-        rescaling = rescaling_of(operation, [(min(max(first, low), high), min(max(last, low), high)) for first, last in bounds])
+        rescaling = rescaling_of(operation, [tuple(np.clip(bound, low, high).tolist()) for bound in bounds])
         range_, kind = _results_of(operation)
         fields = self.to.structure('rescaling', 'bmx_rescaling', **rescaling.fields())
         constants = self.to.array('constants', rescaling.numbers, 'int32_t')
@@ -35,19 +35,8 @@ class Integers(Elementwise):
             to = with_range(piece, range_) if stays else part
             span, offset = self.span(shape, piece.channels, piece.stride, to.stride), first * rescaling.step
             name = f'{constants} + {offset}' if offset else constants
-            self.to.call(
-                'bmx_rescale_value_result_form',
-                span,
-                piece,
-                low,
-                high,
-                fields,
-                name,
-                to,
-                value=piece.kind,
-                result=kind,
-                form=rescaling.form,
-            )
+            kinds = {'value': piece.kind, 'result': kind, 'form': rescaling.form}
+            self.to.call('bmx_rescale_value_result_form', span, piece, low, high, fields, name, to, **kinds)
             results.append(to)
             first = end
         return [whole] if whole else results

@@ -141,6 +141,7 @@ def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, op
     network = exported(program, 'net', spec=SPEC)
     assert has_floats(network) == bool(report.quantization.real)
     assert [one.type for one in (*network.inputs, *network.outputs)] == ['uint8_t', 'int16_t']
+    assert '_wide' not in network.files['net.c']
     compiled = compile_networks(tmp_path, {'net': network}, ['-O2'])
     images, inputs = pixels.transpose(0, 2, 3, 1), SPEC.normalized(pixels)
     if any(one.name == 'threshold' for one in program.operations):
