@@ -130,3 +130,17 @@ def test_the_maximum_of_a_map_with_negative_scales_is_that_of_the_scaled_map(tmp
     program = chain((32, 7, 6), *binary_layers()[:2], operation('abs'), scaling, operation('max_pool', **window(3, 2, 1)))
     inputs = [make_image(batch=2, channels=32, height=7, width=6)]
     np.testing.assert_allclose(run_one(tmp_path, program, inputs), reference.run(program, inputs), rtol=1e-6)
+
+
+def test_sums_beyond_16_bits_are_integers(tmp_path):
+    random, filters = np.random.RandomState(0), 3
+    weight = random.rand(filters, 3, 3, 4096) < 0.5
+    weight[0] = True
+    compare = {'threshold': np.array([36864, 35, -np.inf], 'f'), 'flip': np.zeros(filters, bool)}
+    program = chain(
+        (4096, 3, 3), sign(4096), binary_conv(weight), operation('threshold', arrays=compare), operation('expand', 3), outputs=[2, 4]
+    )
+    assert 'bmx_threshold_i32(' in exported(program, 'net').files['net.c']
+    inputs = [np.concatenate([np.ones((1, 4096, 3, 3), 'f'), random.randn(1, 4096, 3, 3).astype('f')])]
+    for found, expected in zip(run_one(tmp_path, program, inputs), reference.run(program, inputs)):
+        np.testing.assert_array_equal(found, expected)

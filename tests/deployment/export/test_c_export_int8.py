@@ -176,6 +176,21 @@ def test_outputs_are_integers_where_one_scale_orders_them(scales, shift, tmp_pat
     np.testing.assert_array_equal(found, reference.run(program, [images])[0].reshape(2, -1))
 
 
+@pytest.mark.parametrize(
+    'pooling', [operation('integer_mean', fraction_bits=8), operation('integer_avg_pool', fraction_bits=8, **window(18, 1, 3))]
+)
+def test_means_of_many_integers_need_64_bits(pooling, tmp_path):
+    whole = {'multiplier': np.full(3, 256, np.int32), 'offset': np.zeros(3, np.int32)}
+    rounding = operation('rescale', arrays=whole, shift=8, result_min=-32766, result_max=32766)
+    program = chain((3, 20, 20), rounding, pooling)
+    network = exported(program, 'net')
+    assert '_i64(' in network.files['net.c'] and network.outputs[0].type == 'int32_t'
+    images = np.random.RandomState(0).choice((-32766, -1, 0, 7, 32766), (3, 3, 20, 20)).astype('f')
+    images[0, :2] = np.array([32766, -32766])[:, None, None]
+    (found,) = compile_networks(tmp_path, {'net': network}).run('net', [images])
+    np.testing.assert_array_equal(found, reference.run(program, [images])[0].reshape(3, -1))
+
+
 def test_pixels_are_the_input_only_if_the_first_operations_compute_them_again():
     spec = bmx.InputSpec(3, 4, 4, (100, 110, 120), (50, 60, 70))
     rounding = {'multiplier': np.full(3, 256, np.int32), 'offset': np.zeros(3, np.int32)}
