@@ -65,7 +65,8 @@ class Integers(Elementwise):
         )
         taps, kinds = attributes['kernel_h'] * attributes['kernel_w'], {'result': kind, 'form': rescaling.form}
         if taps > 1 and x.channels == groups > 1:
-            self.to.call('bmx_int8_depthwise_result_form', layer, piece, piece.stride, result, result.stride, **kinds)
+            window = self.new('i32', 2 * taps, self.pixel)
+            self.to.call('bmx_int8_depthwise_result_form', layer, piece, piece.stride, window, result, result.stride, **kinds)
             return [result]
         window = self.new('u8', taps * x.channels // groups, self.pixel) if taps > 1 or extends else 'NULL'
         self.to.call('bmx_int8_conv_result_form', layer, piece, piece.stride, window, result, result.stride, **kinds)
