@@ -1,8 +1,9 @@
 """Tests of exported C on microcontrollers under emulation: ``make test-mcu``.
 
-A small MeliusNet is trained on the digits, packed and exported as C. ``examples/mcu`` compiles it for Cortex-M and RISC-V processors and
-runs it in QEMU: the example must classify its digit, and for the test digits the bits of every binary layer and the logits must be those
-of the engine, and memory must be what the export printed. Any difference ends it with an error.
+A small MeliusNet is trained on the digits, packed with real-valued and with 8-bit layers, and exported as C. ``examples/mcu`` compiles both
+for Cortex-M and RISC-V processors and runs them in QEMU: the example must classify its digit, and for the test digits the bits of every
+binary layer and the logits must be those of the engine, memory must be what the export printed, and the network of 8-bit integers must not
+contain floats. Any difference ends it with an error.
 """
 
 import concurrent.futures
@@ -14,6 +15,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PYTHON = [sys.executable, '-W', 'ignore']
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import numpy as np  # noqa: E402
@@ -44,7 +46,16 @@ CONSTANTS_TOLERANCE = 256  # bytes of small constants that the compiler moves fr
 CODE_TOLERANCE = 0.25  # of the estimate, with -Os on ESTIMATED
 ESTIMATED = 'cortex-m3'
 SECONDS = 600  # for a command at most
-KINDS = {'binary_conv': 'binary convolutions', 'conv': 'float convolutions', 'threshold': 'thresholds'}
+NETWORKS = {'float': [], 'int8': ['--int8', 'digits']}  # flags of their conversion
+KINDS = {
+    'binary_conv': 'binary convolutions',
+    'conv': 'float convolutions',
+    'int8_conv': '8-bit convolutions',
+    'threshold': 'thresholds',
+}
+DTYPES = {'float': '<f4', 'int16_t': '<i2', 'uint8_t': 'u1'}
+FLOATS = re.compile(r'\b(float|double)\b')
+FLOAT_FUNCTIONS = re.compile(r'__aeabi_(c?[fd]|[iul]+2[fd])\w*|__\w+[sd]f\w*')  # of the compiler's library
 
 # Processor, as in examples/mcu/Makefile -> timer in MHz. An instruction takes 1 ns of the emulator's time, and on RISC-V is a tick.
 PROCESSORS = {
@@ -65,41 +76,52 @@ def main():
     require_engine()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        packed, facts = export(folder)
-        expected = results_of_engine(packed)
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            jobs = [(processor, level) for processor in PROCESSORS for level in ('-Os', '-O2')]
-            for text in pool.map(lambda job: check(folder, facts, expected, *job), jobs):
-                print(text, flush=True)
-        images, _, bits = expected
+        run_command([*PYTHON, ROOT / 'train_imagenet.py', *TRAINING, '--save-dir', folder / 'run'])
+        for network, flags in NETWORKS.items():
+            check_network(network, folder / network, [folder / 'run' / 'meliusnet_flex', folder / network / 'packed', *flags])
+
+
+def check_network(network, folder, conversion):
+    """Pack and export the network, and run it on all processors."""
+    folder.mkdir()
+    facts = export(folder, conversion)
+    expected = results_of_engine(network, folder / 'packed', facts)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [(processor, level) for processor in PROCESSORS for level in ('-Os', '-O2')]
+        for text in pool.map(lambda job: check(folder, facts, expected, *job), jobs):
+            print(f'{network}, {text}', flush=True)
+    images, _, bits = expected
     print(
         f'{len(images)} digits: the bits of all {facts["binary_layers"]} binary layers, {bits.shape[1]} words for each digit, and all '
         'logits are those of the engine'
     )
 
 
-def export(folder):
-    """Train, pack and export the network. Return the prefix of the packed files, and what the export printed."""
-    python = [sys.executable, '-W', 'ignore']
-    run_command([*python, ROOT / 'train_imagenet.py', *TRAINING, '--save-dir', folder / 'run'])
-    run_command([*python, '-m', 'bmx_melius', 'convert', folder / 'run' / 'meliusnet_flex', folder / 'packed'])
-    text = run_command([*python, '-m', 'bmx_melius', 'export-c', folder / 'packed', folder, '--name', NAME, '--json'])
+def export(folder, conversion):
+    """Pack the network with these arguments and export it. Return what the export printed."""
+    run_command([*PYTHON, '-m', 'bmx_melius', 'convert', *conversion])
+    text = run_command([*PYTHON, '-m', 'bmx_melius', 'export-c', folder / 'packed', folder, '--name', NAME, '--json'])
     facts = json.loads(text)
     facts['binary_layers'] = sum(layer['operation'] == 'binary_conv' for layer in facts['layers'])
-    return folder / 'packed', facts
+    facts['has_floats'] = any(FLOATS.search(pathlib.Path(path).read_text()) for path in facts['files'])
+    return facts
 
 
-def results_of_engine(packed):
+def results_of_engine(network, packed, facts):
     """Return the test digits as inputs, and the logits and the words of the bits that the engine computes from them."""
     spec = Exported(packed).description().input_spec()
     digits, labels = zip(*open_digits().test)
-    images = np.stack([spec.normalize(spec.crop(image)).asnumpy() for image in digits])
+    crops = [spec.crop(image) for image in digits]
+    images = np.stack([spec.normalize(image).asnumpy() for image in crops])
     logits = bmx.Session(packed)(images)
     accuracy = np.mean(logits.argmax(axis=1) == labels)
     if accuracy < REQUIRED:
         raise UserError(f'the network has not learned: top-1 {accuracy:.1%}')
-    print(f'{len(images)} test digits, top-1 {accuracy:.1%}', flush=True)
-    return images, logits, bits_of_layers(read_packed(packed)[0], [images])
+    if facts['has_floats'] != (network == 'float'):
+        raise UserError(f'the files of the {network} network {"contain" if facts["has_floats"] else "do not contain"} floats')
+    print(f'{network}: {len(images)} test digits, top-1 {accuracy:.1%}', flush=True)
+    inputs = images if facts['has_floats'] else np.stack([image.asnumpy() for image in crops])
+    return inputs, logits, bits_of_layers(read_packed(packed)[0], [images])
 
 
 def check(folder, facts, expected, processor, level):
@@ -111,22 +133,24 @@ def check(folder, facts, expected, processor, level):
     answer = run(example, arguments)
     if answer != ANSWER:
         raise UserError(f'{processor} {level}: the example printed {answer!r}, not {ANSWER!r}')
-    arguments += test_program()
+    arguments += test_program(facts)
     build(test, arguments)
-    images.astype('<f4').tofile(test / 'images.bin')
+    images.astype(DTYPES[facts['inputs'][0]['type']]).tofile(test / 'images.bin')
     output = run(test, [*arguments, 'EMULATOR_FLAGS=-icount shift=0'])
     try:
-        check_results(test, logits, bits)
+        check_results(test, facts, logits, bits)
+        check_functions(example, facts)
         return f'{processor} {level}: {check_memory(example, facts, output, processor, level)}; {instructions(facts, output, processor)}'
     except UserError as error:
         raise UserError(f'{processor} {level}: {error}') from error
 
 
-def test_program():
+def test_program(facts):
     """Return the arguments of `make` for the test program, which writes bits and measures layers."""
     upper = NAME.upper()
     defined = {'NETWORK_HEADER': f'"{NAME}.h"', 'NETWORK_RUN': f'{NAME}_run'}
-    defined.update({f'{side}_SIZE': f'{upper}_{side}_SIZE' for side in ('INPUT', 'OUTPUT')})
+    for side, (parameter,) in (('INPUT', facts['inputs']), ('OUTPUT', facts['outputs'])):
+        defined.update({f'{side}_SIZE': f'{upper}_{side}_SIZE', f'{side}_TYPE': parameter['type']})
     flags = ' '.join(f"'-D{key}={value}'" for key, value in defined.items())
     return [f'PROGRAM={ROOT / "tools" / "mcu" / "run.c"}', f'EXTRA=-include {ROOT / "tools" / "mcu" / "hooks.h"} {flags}']
 
@@ -142,14 +166,23 @@ def run(folder, arguments):
     return run_command(['make', '-s', '-f', MAKEFILE, 'run', f'OUT={folder}', *arguments], folder, messages=True)
 
 
-def check_results(folder, logits, bits):
+def check_results(folder, facts, logits, bits):
     """Compare the bits of every layer and the logits with those of the engine."""
     words = np.fromfile(folder / 'bits.bin', '<u4')
     if words.size != bits.size or not np.array_equal(words.reshape(bits.shape), bits):
         raise UserError('the bits of binary layers differ from those of the engine')
-    outputs = np.fromfile(folder / 'outputs.bin', '<f4')
+    (output,) = facts['outputs']
+    outputs = np.fromfile(folder / 'outputs.bin', DTYPES[output['type']]).astype(np.float32) * np.float32(output['scale'])
     if outputs.size != logits.size or not np.array_equal(outputs.reshape(logits.shape).view(np.uint32), logits.view(np.uint32)):
         raise UserError('the logits differ from those of the engine')
+
+
+def check_functions(example, facts):
+    """Raise `UserError` if a network without floats calls functions for them."""
+    names = run_command(['arm-none-eabi-nm', '--undefined-only', '--just-symbols', example / 'network.o']).split()
+    found = [name for name in names if FLOAT_FUNCTIONS.fullmatch(name)]
+    if found and not facts['has_floats']:
+        raise UserError(f'the network calls {", ".join(found)}')
 
 
 def check_memory(example, facts, output, processor, level):

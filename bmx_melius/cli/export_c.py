@@ -110,6 +110,11 @@ def _facts(network, paths):
         'arena_bytes': network.arena,
         'stack_bytes': network.stack,
         'arguments_bytes': network.arguments,
+        'inputs': [{'name': one.name, 'type': one.type, 'elements': one.elements} for one in network.inputs],
+        'outputs': [
+            {'name': one.name, 'type': one.type, 'elements': one.elements, 'scale': float(one.scale), 'shift': float(one.shift)}
+            for one in network.outputs
+        ],
         'flash_bytes': network.flash,
         'weights_bytes': network.weights,
         'code_bytes': network.code,
@@ -121,8 +126,9 @@ def _facts(network, paths):
 
 def _text(network, paths):
     rows = [(one.number, one.name, one.result, one.weights) for one in network.layers if one.weights]
+    arguments = ', '.join(f'{one.name} {one.type}[{one.elements}]' for one in [*network.inputs, *network.outputs])
     return (
-        f'{", ".join(paths)}\n\n{table(("value", "operation", "result", "weights"), rows, align="><<>")}\n\n'
+        f'{", ".join(paths)}\n\n{table(("value", "operation", "result", "weights"), rows, align="><<>")}\n\n{arguments}\n'
         f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack; '
         f'without {network.arguments:,} of inputs and outputs, which the caller provides\n'
         f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code'

@@ -14,12 +14,20 @@ static const uint8_t kPixels[DIGITS_INPUT_SIZE] = {
     0, 0,   112, 207, 207, 143, 0,   0,  //
 };
 
+#ifdef DIGITS_OUTPUT_SCALE  // a network of 8-bit integers, which reads the pixels
+static int16_t output[DIGITS_OUTPUT_SIZE];
+static void run(const uint8_t* pixels) { digits_run(pixels, output); }
+#else
 static float input[DIGITS_INPUT_SIZE], output[DIGITS_OUTPUT_SIZE];
+static void run(const uint8_t* pixels) {
+    digits_normalize(pixels, input);
+    digits_run(input, output);
+}
+#endif
 
 // Returns the class of an image.
 static int classify(const uint8_t* pixels) {
-    digits_normalize(pixels, input);
-    digits_run(input, output);
+    run(pixels);
     int best = 0;
     for (int i = 1; i < DIGITS_OUTPUT_SIZE; ++i) {
         best = output[i] > output[best] ? i : best;

@@ -18,6 +18,8 @@ FREESTANDING = ['-std=c99', '-Wall', '-Wextra', '-Werror', '-pedantic', '-ffrees
 FREESTANDING += ['-Wconversion', '-Wdouble-promotion', '-Wshadow', '-Wcast-align', '-Wcast-qual', '-Wundef']
 SANITIZED = ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
 
+DTYPES = {'float': '<f4', 'int32_t': '<i4', 'int16_t': '<i2', 'uint8_t': 'u1'}
+
 needs_gcc = pytest.mark.skipif(not shutil.which('gcc'), reason='the exported C is compiled by gcc')
 
 # Reads batches of inputs from standard input and writes outputs, or with a trace the words of bits, to standard output.
@@ -26,14 +28,14 @@ _MAIN = r"""
 #include <stdlib.h>
 #include <string.h>
 
-static float *floats(size_t count) {
-    float *numbers = malloc(count * sizeof *numbers); /* of exactly this size, so that AddressSanitizer detects accesses beyond it */
-    if (!numbers) exit(3);
-    return numbers;
+static void *memory(size_t bytes) {
+    void *data = malloc(bytes); /* of exactly this size, so that AddressSanitizer detects accesses beyond it */
+    if (!data) exit(3);
+    return data;
 }
 
-static void get(float *numbers, size_t count) {
-    if (fread(numbers, sizeof *numbers, count, stdin) != count) exit(4);
+static void get(void *data, size_t bytes) {
+    if (fread(data, 1, bytes, stdin) != bytes) exit(4);
 }
 
 static int traces;
@@ -49,21 +51,25 @@ class Compiled:
     """Executable with exported networks."""
 
     path: pathlib.Path
+    networks: dict
 
-    def run(self, name, inputs, output_sizes):
-        """Return the outputs of network `name` for a batch: float32 arrays (batch, size)."""
-        batch = len(inputs[0])
-        data = b''.join(array[image].astype('<f4').tobytes() for image in range(batch) for array in inputs)
-        numbers = np.frombuffer(self._call(name, batch, 'outputs', data), '<f4').reshape(batch, -1)
-        return np.split(numbers, np.cumsum(output_sizes)[:-1], axis=1)
+    def run(self, name, inputs):
+        """Return the outputs of network `name` for a batch: arrays (batch, size), float32, int16 or int32.
+
+        Inputs are arrays as of the program, but (batch, height, width, channels) if the network takes pixels.
+        """
+        rows = np.frombuffer(self._call(name, inputs, 'outputs'), np.uint8).reshape(len(inputs[0]), -1)
+        outputs = self.networks[name].outputs
+        parts = np.split(rows, np.cumsum([output.bytes for output in outputs])[:-1], axis=1)
+        return [np.ascontiguousarray(part).view(DTYPES[output.type]) for part, output in zip(parts, outputs)]
 
     def trace(self, name, inputs):
         """Return the words of all layers of bits, uint32 (batch, words)."""
-        batch = len(inputs[0])
-        data = b''.join(array[image].astype('<f4').tobytes() for image in range(batch) for array in inputs)
-        return np.frombuffer(self._call(name, batch, 'trace', data), '<u4').reshape(batch, -1)
+        return np.frombuffer(self._call(name, inputs, 'trace'), '<u4').reshape(len(inputs[0]), -1)
 
-    def _call(self, name, batch, what, data):
+    def _call(self, name, inputs, what):
+        batch, types = len(inputs[0]), [DTYPES[parameter.type] for parameter in self.networks[name].inputs]
+        data = b''.join(array[image].astype(dtype).tobytes() for image in range(batch) for array, dtype in zip(inputs, types))
         done = subprocess.run([self.path, name, str(batch), what], input=data, capture_output=True)
         assert done.returncode == 0, done.stderr.decode(errors='replace')
         return done.stdout
@@ -74,12 +80,11 @@ def compile_networks(folder, networks, flags=SANITIZED):
 
     Parameters
     ----------
-    networks : dict of str to (CNetwork, list of int, list of int)
-        For each name the network, and the sizes of its inputs and outputs.
+    networks : dict of str to CNetwork
     """
     folder = pathlib.Path(folder)
     main, objects = [_MAIN], []
-    for name, (network, _, _) in networks.items():
+    for name, network in networks.items():
         for file, text in network.files.items():
             (folder / file).write_text(text)
         traced = ['-DBMX_TRACE(value,words,count)=trace(words,count)', '-include', str(folder / 'trace.h')]
@@ -88,19 +93,18 @@ def compile_networks(folder, networks, flags=SANITIZED):
         _compile([*FREESTANDING, *flags, *traced, '-c', folder / f'{name}.c', '-o', objects[-1]])
         main.append(f'#include "{name}.h"')
     main.append('int main(int argc, char **argv) {\n    if (argc != 4) return 1;\n    traces = !strcmp(argv[3], "trace");')
-    for name, (_, inputs, outputs) in networks.items():
-        parameters = [f'in{number}' for number in range(len(inputs))] + [f'out{number}' for number in range(len(outputs))]
+    for name, network in networks.items():
+        parameters = [*network.inputs, *network.outputs]
         main.append(f'    if (!strcmp(argv[1], "{name}")) {{')
-        main += [f'        float *{key} = floats({size});' for key, size in zip(parameters, inputs + outputs)]
+        main += [f'        {one.type} *{one.name} = memory({one.bytes});' for one in parameters]
         main.append('        for (int image = atoi(argv[2]); image > 0; --image) {')
-        main += [f'            get({key}, {size});' for key, size in zip(parameters, inputs)]
-        main.append(f'            {name}_run({", ".join(parameters)});')
-        written = list(zip(parameters, inputs + outputs))[len(inputs) :]
-        main += [f'            if (!traces) fwrite({key}, 4, {size}, stdout);' for key, size in written]
-        main += ['        }', *(f'        free({key});' for key in parameters), '        return 0;', '    }']
+        main += [f'            get({one.name}, {one.bytes});' for one in network.inputs]
+        main.append(f'            {name}_run({", ".join(one.name for one in parameters)});')
+        main += [f'            if (!traces) fwrite({one.name}, 1, {one.bytes}, stdout);' for one in network.outputs]
+        main += ['        }', *(f'        free({one.name});' for one in parameters), '        return 0;', '    }']
     (folder / 'main.c').write_text('\n'.join([*main, '    return 2;', '}', '']))
     _compile(['-std=c99', *flags, folder / 'main.c', *objects, '-o', folder / 'networks'])
-    return Compiled(folder / 'networks')
+    return Compiled(folder / 'networks', networks)
 
 
 def _compile(arguments):
@@ -121,14 +125,11 @@ def bits_of_layers(program, inputs):
     return np.concatenate([pack_bits(np.moveaxis(layer, 1, -1) > 0).reshape(len(layer), -1) for layer in layers], axis=1)
 
 
-def _size_of(value):
-    return value.channels * value.height * value.width
+def reals(found, network):
+    """Return the outputs of a network as the real numbers for which they stand."""
+    return [numbers.astype('f') * output.scale + output.shift for numbers, output in zip(found, network.outputs)]
 
 
 def exported(program, name, **arguments):
-    """Return what `compile_networks` takes: the network in C and the sizes of its inputs and outputs."""
-    values = program.values(arguments.get('sizes'))
-    outputs = arguments.pop('outputs', list(range(len(program.outputs))))
-    network = to_c(program, outputs, name, **arguments)
-    inputs = [_size_of(value) for value in values[: len(program.inputs)]]
-    return network, inputs, [_size_of(values[program.outputs[output]]) for output in outputs]
+    """Return a program in C, by default with all of its outputs."""
+    return to_c(program, arguments.pop('outputs', list(range(len(program.outputs)))), name, **arguments)

@@ -4,6 +4,7 @@ import random as randoms
 
 import numpy as np
 
+from bmx_melius import InputSpec
 from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from bmx_melius.deployment.program.program import Program
 from support.packed import operation, window
@@ -15,7 +16,7 @@ ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far 
 
 
 class Maker:
-    """Generator of a random program, operation by operation.
+    """Generator of a random program, operation by operation. `names` are those that `grow` chooses from.
 
     With `exact`, all numbers are multiples of a power of two, and so small that all results are exact and engine and interpreter must agree
     bit for bit. Otherwise weights are random numbers, and there are no thresholds, because these could amplify rounding errors.
@@ -25,6 +26,8 @@ class Maker:
     bounds : list of tuple (float, float)
         For each value the largest possible magnitude, and the number of which it is a multiple if `exact`.
     """
+
+    names = (*OPERATIONS,)
 
     def __init__(self, random, exact):
         self.random, self.exact = random, exact
@@ -47,7 +50,7 @@ class Maker:
     def grow(self):
         """Add an operation, unless all of several attempts are invalid."""
         for _ in range(20):
-            name = self.random.choice((*OPERATIONS, *('threshold', 'binary_conv', 'add') * self.exact * 3))
+            name = self.random.choice((*self.names, *('threshold', 'binary_conv', 'add') * self.exact * 3))
             row = OPERATIONS[name]
             count = 1 if row.shape == 'broadcast' else self.random.randint(row.inputs[0], min(row.inputs[1], 4))
             inputs = tuple(self.any_value(row.kinds) for _ in range(count))
@@ -210,6 +213,49 @@ class Maker:
             shape = (batch, value.channels) if value.flat else (batch, value.channels, *size)
             arrays.append(self.numpy.randint(-16, 17, shape) / 2 if self.exact else self.numpy.randn(*shape))
         return [array.astype(np.float32) for array in arrays]
+
+
+class PixelMaker(Maker):
+    """Generator of a random program that computes with integers from the pixels to the outputs, and of pixels.
+
+    Attributes
+    ----------
+    spec : InputSpec
+        Normalization of the pixels, from which the first operations compute them again.
+    """
+
+    names = (
+        *('rescale', 'int8_conv', 'int8_conv', 'integer_mean', 'integer_avg_pool', 'max_pool', 'global_max_pool', 'maximum', 'concat'),
+        *('slice', 'shuffle', 'flatten', 'unflatten', 'relu', 'abs', 'expand', 'upsample'),
+    )
+
+    def __init__(self, random):
+        super().__init__(random, exact=True)
+        channels, size = random.choice(CHANNELS[:7]), random.randint(1, 9)
+        mean, std = self.numpy.uniform(60, 180, channels), self.numpy.uniform(20, 90, channels)
+        self.spec = InputSpec(channels, size, size, tuple(mean), tuple(std))
+        self.inputs = [Value(REAL_KIND, channels, size, size, False)]
+        self.values, self.bounds = list(self.inputs), [(8.0, 0.5), (8.0, 0.5), (255.0, 1.0)]
+        self.add('affine', 0)
+        self.operations[-1].arrays = {'scale': std.astype('f'), 'shift': mean.astype('f')}
+        self.add('rescale', 1, shift=8, result_max=255)
+        self.operations[-1].arrays = {'multiplier': np.full(channels, 256, np.int32), 'offset': np.zeros(channels, np.int32)}
+
+    def any_value(self, kinds):
+        number = super().any_value(kinds)
+        return None if number is None else max(number, 2) if REAL_KIND in kinds else number
+
+    def attributes(self, name, value):
+        attributes, choice = super().attributes(name, value), self.random.choice
+        if name == 'int8_conv' and self.random.random() < 0.4:
+            attributes['groups'] = choice((value.channels, max(value.channels // 3, 1)))
+            attributes['out_channels'] = attributes['groups'] * choice((1, 1, 2, 5))
+        if name == 'binary_conv' and attributes['offset']:
+            attributes['pad_value'] = choice((-1, 1))  # so that sums are whole
+        return attributes
+
+    def pixels(self, batch):
+        return self.numpy.randint(0, 256, (batch, *self.spec.shape)).astype(np.uint8)
 
 
 def other_sizes(random, program):

@@ -97,7 +97,8 @@ void begin_layer(uint32_t value) {
 }
 
 static const uint32_t kPaint = 0xb0a710adu;
-static float input[INPUT_SIZE], output[OUTPUT_SIZE];
+static INPUT_TYPE input[INPUT_SIZE];
+static OUTPUT_TYPE output[OUTPUT_SIZE];
 
 // Runs the network once; prints the bytes of the stack below this function that it changed, and ticks.
 __attribute__((noinline)) static void measure(void) {

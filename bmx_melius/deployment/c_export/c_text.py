@@ -3,9 +3,10 @@
 import numpy as np
 
 from .calls import Pointer
+from .values import SIZES
 
 WIDTH = 120
-_MEMBERS = {'float': ('reals', 4), 'int16_t': ('integers', 2), 'uint32_t': ('words', 4)}  # of the arena: name, bytes of an element
+_MEMBERS = {'float': 'reals', 'int32_t': 'longs', 'int16_t': 'integers', 'uint8_t': 'bytes', 'uint32_t': 'words'}  # of the arena
 
 
 def number_text(number):
@@ -39,18 +40,11 @@ def structure_text(constant):
     return f'static const {constant.type} {constant.name} = {{{", ".join(fields)}}};'
 
 
-def arena_text(arena):
-    """Return the definition of the memory of a run."""
-    elements = max(arena.bytes // 4, 1)
-    return '\n'.join(
-        [
-            'static union {',
-            f'    float reals[{elements}];',
-            f'    uint32_t words[{elements}];',
-            f'    int16_t integers[{2 * elements}];',
-            '} arena;',
-        ]
-    )
+def arena_text(arena, types):
+    """Return the definition of the memory of a run, for elements of these C types; it is aligned for all of them."""
+    size = max(arena.bytes, 4)
+    members = [f'    {type} {name}[{size // SIZES[type]}];' for type, name in _MEMBERS.items() if type in types or type == 'uint32_t']
+    return '\n'.join(['static union {', *members, '} arena;'])
 
 
 def call_text(call, arena):
@@ -63,5 +57,4 @@ def _pointer(pointer, arena):
     buffer, first = pointer.buffer, pointer.first
     if buffer.external:
         return f'{buffer.name} + {first}' if first else buffer.name
-    name, size = _MEMBERS[buffer.type]
-    return f'&arena.{name}[{arena.offset(buffer) // size + first}]'
+    return f'&arena.{_MEMBERS[buffer.type]}[{arena.offset(buffer) // SIZES[buffer.type] + first}]'

@@ -7,8 +7,10 @@ _NORMALIZE_BYTES = 60
 
 # Of GCC's library for processors without floating-point unit: comparisons, the rest of single and of double precision.
 _COMPARISON_BYTES, _SINGLE_BYTES, _DOUBLE_BYTES = 130, 1300, 1900
-_WITH_SINGLE = ('bmx_multiply_add', 'bmx_mean', 'bmx_avg_pool', 'bmx_add_', 'bmx_prelu', 'bmx_multiply', 'bmx_shift')
+_WITH_SINGLE = ('bmx_multiply_add', 'bmx_mean', 'bmx_avg_pool', 'bmx_prelu', 'bmx_multiply', 'bmx_shift', 'bmx_integer_f32')
 _WITH_DOUBLE = ('bmx_long_mean', 'bmx_channel_mean')
+
+_LONG_DIVISION_BYTES = 700  # of integers of 64 bits
 
 STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 400 at most, with -Os and -O2
 
@@ -27,8 +29,10 @@ def code_bytes(functions, calls, normalizes):
     """
     total = sum(map(function_bytes, functions.values())) + _CALL_BYTES * calls
     total += _NORMALIZE_BYTES if normalizes else 0
-    if normalizes or any(name.startswith(_WITH_SINGLE + _WITH_DOUBLE) for name in functions):
+    adds = any(name.startswith('bmx_add_') and 'f32' in name for name in functions)
+    if normalizes or adds or any(name.startswith(_WITH_SINGLE + _WITH_DOUBLE) for name in functions):
         total += _SINGLE_BYTES
     elif any('f32' in name for name in functions):
         total += _COMPARISON_BYTES
+    total += _LONG_DIVISION_BYTES if any(name.endswith('_i64') for name in functions) else 0
     return total + (_DOUBLE_BYTES if any(name.startswith(_WITH_DOUBLE) for name in functions) else 0)

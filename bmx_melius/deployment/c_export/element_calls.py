@@ -1,11 +1,11 @@
 """A program as calls of the kernels: moves of values, and operations on single elements."""
 
 from ...arithmetic import ceil_div
-from ..program.operation_table import BITS_KIND, OPERATIONS
+from ..program.operation_table import BITS_KIND, MAX_BYTE, OPERATIONS
+from ..program.operations import REAL_KIND, Value
 from .calls import Calls, Pointer
 from .facts import Facts
-from .kernel_sources import TYPES
-from .values import Bits, Buffer, Piece, aligned, fits_int16, slice_of, total_range, with_range
+from .values import TYPES, Bits, Buffer, Parameter, Piece, aligned, common_kind, kind_of, slice_of, total_range, with_range
 
 
 class Moves:
@@ -18,16 +18,23 @@ class Moves:
         Receives the calls.
     values : list
         For each value computed so far a list of `Piece`, or `Bits`; None for values that are never in memory.
+    inputs, outputs : list of Parameter
+        Of the exported function. `output` adds an output.
     """
 
-    def __init__(self, program, shapes):
+    pixel = Value(REAL_KIND, 1, 1, 1, False)  # the size of a map of one pixel
+
+    def __init__(self, program, shapes, spec=None):
         self.program, self.shapes = program, shapes
-        self.facts, self.to = Facts(program, shapes), Calls()
-        self.values, self._inputs = [], {}
+        self.facts, self.to = Facts(program, shapes, spec), Calls()
+        self.values, self._inputs, self._scales = [], {}, {}
+        self.inputs, self.outputs = [], []
+        takes_pixels = bool(self.facts.pixels)
         for number, shape in enumerate(shapes[: len(program.inputs)]):
-            size = shape.channels * shape.height * shape.width
-            buffer = Buffer('input' if len(program.inputs) == 1 else f'input{number}', 'float', size, external=True)
-            self.values.append([Piece(buffer, 0, shape.channels, shape.channels)])
+            name = 'input' if len(program.inputs) == 1 else f'input{number}'
+            self.inputs.append(Parameter(name, 'uint8_t' if takes_pixels else 'float', shape))
+            buffer = Buffer(name, self.inputs[-1].type, self.inputs[-1].elements, external=True)
+            self.values.append([Piece(buffer, 0, shape.channels, shape.channels, (0, MAX_BYTE) if takes_pixels else None)])
 
     def pixels(self, shape):
         return shape.height * shape.width
@@ -88,7 +95,7 @@ class Moves:
         pieces, shape = self.pieces(value), self.shapes[value]
         if len(pieces) == 1:
             return pieces[0]
-        kind = 'i16' if all(piece.kind == 'i16' for piece in pieces) else 'f32'
+        kind = common_kind(pieces)
         whole = self.new(kind, shape.channels, shape, total_range(piece.range for piece in pieces))
         first = 0
         for piece in pieces:
@@ -98,16 +105,33 @@ class Moves:
         return whole
 
     def output(self, value, name):
-        """Copy a value to the parameter `name`, in the order of arrays (channels, height, width)."""
-        shape, first = self.shapes[value], 0
-        buffer = Buffer(name, 'float', shape.channels * self.pixels(shape), external=True)
+        """Copy a value to the parameter `name`, in the order of arrays (channels, height, width).
+
+        Integers are copied as such to outputs of networks with layers of 8-bit integers.
+        """
+        shape, first, pieces = self.shapes[value], 0, self.values[value]
+        kind = common_kind(pieces) if self.facts.has_integers else 'f32'
+        kind = 'i16' if kind == 'u8' else kind
+        self.outputs.append(Parameter(name, TYPES[kind], shape, *self._scales.get(value, ())))
+        buffer = Buffer(name, TYPES[kind], self.outputs[-1].elements, external=True)
         planar = value < self.facts.first and shape.channels > 1
-        for piece in self.values[value]:
+        for piece in pieces:
             stride, channel = (1, self.pixels(shape)) if planar else (piece.stride, 1)
             to = Pointer(buffer, first * self.pixels(shape))
             span = self.span(shape, piece.channels, stride, 1)
-            self.to.call('bmx_transpose_value_result', span, piece, channel, to, self.pixels(shape), value=piece.kind, result='f32')
+            self.to.call('bmx_transpose_value_result', span, piece, channel, to, self.pixels(shape), value=piece.kind, result=kind)
             first += piece.channels
+
+    @staticmethod
+    def window(attributes, x, shape):
+        """Return a ``bmx_window`` in C, for a window over a map `x`."""
+        sizes = [x.height, x.width, shape.height, shape.width]
+        names = ('kernel_h', 'kernel_w', 'stride_h', 'stride_w', 'pad_top', 'pad_left', 'dilation_h', 'dilation_w')
+        return '{' + ', '.join(map(str, sizes + [attributes.get(name, 1) for name in names])) + '}'
+
+    def pool_window(self, attributes, x, shape):
+        """Return a pointer in C to the window of a layer that has no other constants."""
+        return self.to.structure('pool', 'bmx_window', window=self.window(attributes, x, shape)[1:-1])
 
 
 class Elementwise(Moves):
@@ -134,14 +158,20 @@ class Elementwise(Moves):
                 to = self.new(kind, piece.channels, shape, range)
             span = self.span(shape, piece.channels, piece.stride, to.stride)
             offsets = [f'{name} + {first}' if first else name for name in names]
-            self.to.call(template, span, piece, *offsets, to, value=piece.kind)
+            self.to.call(template, span, piece, *offsets, to, **{'signed' if template.endswith('_signed') else 'value': piece.kind})
             results.append(to)
             first += piece.channels
         return results
 
     def affine(self, number, operation, _):
+        if number in self.facts.pixels:
+            return self.values[0]
         if self.facts.is_deferred(number):
             return None
+        scale = self.facts.common_scale(number) if self.facts.has_integers else None
+        if scale and all(piece.range and piece.kind != 'f32' for piece in self.pieces(operation.inputs[0])):
+            self._scales[self.facts.first + number] = scale
+            return self.pieces(operation.inputs[0])
         return self.changed(number, operation.inputs[0], 'bmx_affine_value', self.scale_and_shift(operation))
 
     def scale_and_shift(self, operation):
@@ -154,15 +184,23 @@ class Elementwise(Moves):
 
     def relu(self, number, operation, _):
         (value,) = operation.inputs
+        if self._is_positive(value):
+            return self.pieces(value)
         ranges = [piece.range for piece in self.pieces(value)]
-        pieces = self.changed(number, value, 'bmx_relu_value', result=None)
+        pieces = self.changed(number, value, 'bmx_relu_signed', result=None)
         return [with_range(piece, range and (max(range[0], 0), max(range[1], 0))) for piece, range in zip(pieces, ranges)]
 
     def abs(self, number, operation, _):
         (value,) = operation.inputs
+        if self._is_positive(value):
+            return self.pieces(value)
         ranges = [piece.range for piece in self.pieces(value)]
-        pieces = self.changed(number, value, 'bmx_abs_value', result=None)
+        pieces = self.changed(number, value, 'bmx_abs_signed', result=None)
         return [with_range(piece, range and (0, max(map(abs, range)))) for piece, range in zip(pieces, ranges)]
+
+    def _is_positive(self, value):
+        """Return whether a value has no negative numbers, as bytes never have."""
+        return all(piece.range and piece.range[0] >= 0 for piece in self.pieces(value))
 
     def elementwise(self, number, operation, _):
         """Call the kernel of an operation on elements and constants of their channels."""
@@ -184,7 +222,7 @@ class Elementwise(Moves):
         results = []
         for x, y in aligned(left, right):
             range = None if None in (x.range, y.range) else range_of(x.range, y.range)
-            kind = 'i16' if fits_int16(range) else 'f32'
+            kind = kind_of(range)
             if not self._can_hold(number, x, kind, left + right):
                 x, y = y, x
             base = x if self._can_hold(number, x, kind, left + right) else self.copy(x, kind, shape)
@@ -269,7 +307,7 @@ class Elementwise(Moves):
                 self._copy_bits(shape, self.values[value], group * length, result, group, length, groups)
             return result
         pieces = self.pieces(value)
-        kind = 'i16' if all(piece.kind == 'i16' for piece in pieces) else 'f32'
+        kind = common_kind(pieces)
         result = self.new(kind, shape.channels, shape, total_range(piece.range for piece in pieces))
         for piece in pieces:
             span = self.span(shape, piece.channels, piece.stride, result.stride)
@@ -290,7 +328,7 @@ class Elementwise(Moves):
         pieces = self.pieces(value)
         if self.facts.is_view(number):
             return pieces
-        kind = 'i16' if all(piece.kind == 'i16' for piece in pieces) else 'f32'
+        kind = common_kind(pieces)
         result, first = self.new(kind, shape.channels, shape, total_range(piece.range for piece in pieces)), 0
         for piece in pieces:
             to = result.part(first * self.pixels(x), shape.channels)

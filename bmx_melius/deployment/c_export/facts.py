@@ -1,6 +1,12 @@
 """Properties of a program that decide how it is written in C: who reads a value last, and in which order the engine adds."""
 
-from ..program.operation_table import EPILOGUE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS
+import numpy as np
+
+from ..program import reference
+from ..program.operation_table import EPILOGUE, MAX_BYTE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS
+
+_INTEGERS = ('rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')
+_ROUNDING = 0.25  # of normalized pixels that are scaled again, far less than half a pixel and far more than float32 needs
 
 
 class Facts:
@@ -14,21 +20,41 @@ class Facts:
     program : bmx_melius.deployment.program.program.Program
     values : list of bmx_melius.deployment.program.operations.Value
         Of the inputs and operations, at the size of the export.
+    spec : bmx_melius.vision.preprocessing.InputSpec, optional
+        How the pixels of the only input are normalized.
 
     Attributes
     ----------
     first : int
         The value of operation 0.
+    has_integers : bool
+        Whether there are layers of 8-bit integers.
+    pixels : tuple of int
+        The numbers of the operations that compute the pixels again from which the only input was normalized, if nothing else reads it.
     """
 
-    def __init__(self, program, values):
+    def __init__(self, program, values, spec=None):
         self.program, self.values, self.first = program, values, len(program.inputs)
+        self.has_integers = any(operation.name in _INTEGERS for operation in program.operations)
         self._consumers = [[] for _ in values]
         for number, operation in enumerate(program.operations):
             for source in operation.inputs:
                 self._consumers[source].append(number)
         self._outputs = set(program.outputs)
         self._readers = {}
+        self.pixels = () if spec is None else self._pixels(spec)
+
+    def _pixels(self, spec):
+        scaling = self.only_consumer(0)
+        if self.first > 1 or self.values[0].flat or self.values[0].channels != spec.channels or scaling is None:
+            return ()
+        rounding = self.follower(scaling, 'rescale')
+        if rounding is None or self.program.operations[scaling].name != 'affine':
+            return ()
+        pixels = np.broadcast_to(np.arange(MAX_BYTE + 1, dtype=np.uint8), (1, spec.channels, 1, MAX_BYTE + 1))
+        scaled = reference.apply(self.program.operations[scaling], [spec.normalized(pixels)])
+        rounded = reference.apply(self.program.operations[rounding], [pixels.astype(np.float32)])
+        return (scaling, rounding) if np.abs(scaled - pixels).max() < _ROUNDING and (rounded == pixels).all() else ()
 
     def only_consumer(self, value):
         """Return the number of the only operation that reads a value, None if there are none or several or it is an output."""
@@ -48,7 +74,16 @@ class Facts:
 
     def is_deferred(self, number):
         """Return whether an operation is carried out after the pooling that follows it; see `layer_calls`."""
-        return self.program.operations[number].name == 'affine' and self.follower(number, 'max_pool') is not None
+        deferred = self.program.operations[number].name in ('affine', 'rescale') and number not in self.pixels
+        return deferred and self.follower(number, 'max_pool') is not None
+
+    def common_scale(self, number):
+        """Return scale and shift of an operation that only scales outputs, all their channels alike; else None."""
+        operation = self.program.operations[number]
+        if operation.name != 'affine' or self.readers(self.first + number) != {len(self.program.operations)}:
+            return None
+        scale, shift = operation.arrays['scale'], operation.arrays['shift']
+        return (scale[0], shift[0]) if scale[0] > 0 and (scale == scale[0]).all() and (shift == shift[0]).all() else None
 
     def readers(self, value):
         """Return the numbers of the operations that read the memory of a value, a set; the number of operations stands for an output."""

@@ -1,20 +1,30 @@
 """The kernels in C, ``kernels/*.c``, and the choice and order of those that a network needs.
 
-Each function or type of a file is a block between empty lines at the first column. A function whose name contains ``_value``, ``_result``
-or ``_weight`` is a template: it is written once for each combination of types with which it is called. A line before a function that says
-how many bytes of code it has is not copied.
+Each function or type of a file is a block between empty lines at the first column. A function whose name contains ``_value`` or
+another word of `KINDS` is a template: it is written once for each combination of types with which it is called. A line before a function
+that says how many bytes of code it has is not copied.
 """
 
 import functools
 import pathlib
 import re
 
-FOLDER = pathlib.Path(__file__).resolve().parent / 'kernels'
-FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling')  # each may use what those before it define
-TYPES = {'f32': 'float', 'i16': 'int16_t', 'f16': 'uint16_t'}
-KINDS = {'value': ('f32', 'i16'), 'result': ('f32', 'i16'), 'weight': ('f32', 'f16')}  # of the types in the name of a template
+from .values import TYPES
 
-# Of functions that the network calls. A test compiles a network that GCC 12.2 otherwise breaks, on x86-64 and on ARM.
+FOLDER = pathlib.Path(__file__).resolve().parent / 'kernels'
+FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'int8')  # each may use what those before it define
+KINDS = {  # of the types in the name of a template
+    'value': tuple(TYPES),
+    'signed': tuple(kind for kind in TYPES if kind != 'u8'),
+    'result': tuple(TYPES),
+    'weight': ('f32', 'f16'),
+    'sum': ('i32', 'i64'),
+    'form': ('split', 'wide'),  # of a rescaling
+}
+_TYPES = {**TYPES, 'f16': 'uint16_t', 'i64': 'int64_t'}
+
+# Before functions that the network calls, and some that are better not inlined. A test compiles a network that GCC 12.2
+# otherwise breaks, on x86-64 and on ARM.
 _OPAQUE = """\
 // GCC 12 with -O2 removes calls of functions that it has specialized for constant addresses: it computes one address of an
 // array from another one, and takes the offset for a null pointer.
@@ -23,7 +33,7 @@ _OPAQUE = """\
 #else
 #define BMX_OPAQUE
 #endif"""
-_DEFINED = re.compile(r'^(?:static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
+_DEFINED = re.compile(r'^(?:(?:BMX_OPAQUE )?static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
 _USED = re.compile(r'\bbmx_\w+')
 _BYTES = re.compile(r'^// code: (\d+) bytes\n', re.MULTILINE)
 
@@ -55,7 +65,7 @@ def function_bytes(name):
 
 
 def instance(template, kinds):
-    """Return the name of a function made of a template; `kinds` has a key of `TYPES` for each word of `KINDS` in its name."""
+    """Return the name of a function made of a template; `kinds` has one of its kinds for each word of `KINDS` in its name."""
     for word, kind in kinds.items():
         template = template.replace(f'_{word}', f'_{kind}')
     return template
@@ -92,7 +102,7 @@ class Kernels:
             return
         text, _ = _blocks()[template]
         for word, kind in kinds.items():
-            text = re.sub(rf'_{word}(?=[_(])', f'_{kind}', re.sub(rf'\b{word}_t\b', TYPES[kind], text))
+            text = re.sub(rf'_{word}(?=[_(])', f'_{kind}', re.sub(rf'\b{word}_t\b', _TYPES.get(kind, ''), text))
         self._texts[name], self.templates[name] = text, template
         for used in set(_USED.findall(text)) & set(_blocks()):
             self._need(used, {})

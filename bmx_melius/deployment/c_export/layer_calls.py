@@ -11,12 +11,12 @@ from ...errors import UserError
 from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
 from ..program.operations import range_of_sums
 from ..program.words import pack_bits
-from .element_calls import Elementwise
+from .int8_calls import Integers
 from .kernel_sources import names
-from .values import Piece, fits_int16, with_range
+from .values import TYPES, Piece, fits_int16, kind_of, with_range
 
 
-class Lowering(Elementwise):
+class Lowering(Integers):
     """A program written as calls.
 
     Parameters
@@ -25,10 +25,12 @@ class Lowering(Elementwise):
         Its operations pass `check_operations`.
     shapes : list of bmx_melius.deployment.program.operations.Value
         Of the inputs and operations, at the size of the export.
+    spec : bmx_melius.vision.preprocessing.InputSpec, optional
+        How the pixels of the only input are normalized.
     """
 
-    def __init__(self, program, shapes):
-        super().__init__(program, shapes)
+    def __init__(self, program, shapes, spec=None):
+        super().__init__(program, shapes, spec)
         self._planar, self._done = self.facts.planar_convolutions(), {}
 
     def run(self, outputs):
@@ -50,9 +52,12 @@ class Lowering(Elementwise):
         threshold, flip = operation.arrays['threshold'], operation.arrays['flip']
         for index, piece in enumerate(self.pieces(operation.inputs[0])):
             numbers = threshold[first : first + piece.channels]
-            if piece.kind == 'i16':
-                numbers = np.clip(np.ceil(numbers), -32768, 32767).astype('<i2')
-            name = self.to.array(f'threshold{index}', numbers, 'int16_t' if piece.kind == 'i16' else 'float')
+            if piece.kind == 'u8':  # bytes have no threshold that none of them reaches
+                piece = self.copy(piece, 'i16', shape)
+            if piece.kind != 'f32':
+                limits = np.iinfo(TYPES[piece.kind][:-2])
+                numbers = np.clip(np.ceil(numbers.astype(np.float64)), limits.min, limits.max).astype(limits.dtype)
+            name = self.to.array(f'threshold{index}', numbers, TYPES[piece.kind])
             span = self.span(shape, piece.channels, piece.stride, 0)
             self.to.call('bmx_threshold_value', span, piece, name, result, result.words, first, value=piece.kind)
             first += piece.channels
@@ -70,7 +75,7 @@ class Lowering(Elementwise):
         layer = self.to.structure(
             'binary_conv',
             'bmx_binary_conv',
-            window=self._window(attributes, x, shape),
+            window=self.window(attributes, x, shape),
             groups=groups,
             inputs=inputs,
             outputs=shape.channels // groups,
@@ -85,7 +90,7 @@ class Lowering(Elementwise):
         result = self._summand(number, range)
         adds = int(result is not None)
         if result is None:
-            result = self.new('i16' if fits_int16(range) else 'f32', shape.channels, shape, range)
+            result = self.new(kind_of(range), shape.channels, shape, range)
         self.to.call('bmx_binary_conv_result', layer, bits, scratch, result, result.stride, adds, result=result.kind)
         return [result]
 
@@ -162,7 +167,7 @@ class Lowering(Elementwise):
         return self.to.structure(
             name,
             'bmx_conv',
-            window=self._window(attributes, self.shapes[operation.inputs[0]], shape),
+            window=self.window(attributes, self.shapes[operation.inputs[0]], shape),
             groups=attributes['groups'],
             inputs=channels // attributes['groups'],
             outputs=shape.channels // attributes['groups'],
@@ -170,25 +175,22 @@ class Lowering(Elementwise):
             bias='NULL' if bias is None else self.to.array('bias', bias.astype('<f4'), 'float'),
         )
 
-    @staticmethod
-    def _window(attributes, x, shape):
-        """Return a `bmx_window` in C, for a window over a map `x`."""
-        sizes = [x.height, x.width, shape.height, shape.width]
-        names = ('kernel_h', 'kernel_w', 'stride_h', 'stride_w', 'pad_top', 'pad_left', 'dilation_h', 'dilation_w')
-        return '{' + ', '.join(map(str, sizes + [attributes.get(name, 1) for name in names])) + '}'
-
     # --- pooling
 
-    def max_pool(self, _, operation, shape):
+    def max_pool(self, number, operation, shape):
         source = operation.inputs[0]
-        affine = source - self.facts.first
-        is_deferred = affine >= 0 and self.facts.is_deferred(affine)
+        before = source - self.facts.first
+        is_deferred = before >= 0 and self.facts.is_deferred(before)
         if not is_deferred:
             return self.pooled(source, operation.attributes, shape)
-        scaling = self.program.operations[affine]
+        scaling = self.program.operations[before]
+        falling = scaling.arrays['multiplier' if scaling.name == 'rescale' else 'scale'] < 0
+        pooled = self.pooled(scaling.inputs[0], operation.attributes, shape, falling)
+        if scaling.name == 'rescale':
+            return self.rescaled(number, scaling, pooled, shape)
         results, first = [], 0
         names = [self.to.array(name, numbers.astype('<f4'), 'float') for name, numbers in self.scale_and_shift(scaling)]
-        for piece in self.pooled(scaling.inputs[0], operation.attributes, shape, scaling.arrays['scale'] < 0):
+        for piece in pooled:
             to = piece if piece.kind == 'f32' else self.new('f32', piece.channels, shape)
             offsets = [f'{name} + {first}' if first else name for name in names]
             span = self.span(shape, piece.channels, piece.stride, to.stride)
@@ -204,7 +206,7 @@ class Lowering(Elementwise):
     def pooled(self, value, attributes, shape, falling=None):
         """Compute the maximum of windows, for the channels in the bool array `falling` the minimum."""
         x, results, first = self.shapes[value], [], 0
-        window = self.to.structure('pool', 'bmx_window', window=self._window(attributes, x, shape)[1:-1])
+        window = self.pool_window(attributes, x, shape)
         for index, piece in enumerate(self.pieces(value)):
             falls = None if falling is None else falling[first : first + piece.channels]
             mask = self.to.array(f'falling{index}', pack_bits(falls), 'uint32_t') if falls is not None and falls.any() else 'NULL'
@@ -218,7 +220,7 @@ class Lowering(Elementwise):
     def avg_pool(self, _, operation, shape):
         attributes, (value,) = operation.attributes, operation.inputs
         x, first = self.shapes[value], 0
-        window = self.to.structure('pool', 'bmx_window', window=self._window(attributes, x, shape)[1:-1])
+        window = self.pool_window(attributes, x, shape)
         result = self.new('f32', shape.channels, shape)
         beyond = (attributes['count_pad'], attributes['pad_bottom'], attributes['pad_right'])
         for piece in self.pieces(value):
@@ -249,7 +251,7 @@ class Lowering(Elementwise):
         attributes, (value,) = operation.attributes, operation.inputs
         x, results = self.shapes[value], []
         scales = {'stride_h': attributes['scale_h'], 'stride_w': attributes['scale_w'], 'pad_top': 0, 'pad_left': 0}
-        window = self.to.structure('places', 'bmx_window', window=self._window(scales, x, shape)[1:-1])
+        window = self.pool_window(scales, x, shape)
         for piece in self.pieces(value):
             range = piece.range if attributes['repeat'] or piece.range is None else (min(piece.range[0], 0), max(piece.range[1], 0))
             to = self.new(piece.kind, piece.channels, shape, range)

@@ -6,9 +6,16 @@ The channels of a real value are pieces: ranges of channels of buffers. So conca
 import dataclasses
 from typing import Optional, Tuple
 
-from ..program.operation_table import MAX_INT16
+import numpy as np
 
-SIZES = {'float': 4, 'int16_t': 2, 'uint32_t': 4}
+from ..program.operation_table import MAX_BYTE, MAX_INT16
+from ..program.operations import Value
+
+TYPES = {'f32': 'float', 'i32': 'int32_t', 'i16': 'int16_t', 'u8': 'uint8_t'}  # of real values: kind -> C type
+SIZES = {'float': 4, 'int32_t': 4, 'int16_t': 2, 'uint8_t': 1, 'uint32_t': 4}
+_INTEGERS = ('u8', 'i16', 'i32')  # each holds the numbers of those before it
+_KINDS = {type: kind for kind, type in TYPES.items()}
+_MAX_INTEGER = 1 << 24  # the largest magnitude up to which float32 has all integers
 
 
 @dataclasses.dataclass(eq=False)
@@ -60,12 +67,41 @@ class Piece:
 
     @property
     def kind(self):
-        """The type of the elements, a key of `kernel_sources.TYPES`."""
-        return 'i16' if self.buffer.type == 'int16_t' else 'f32'
+        """The type of the elements, a key of `TYPES`."""
+        return _KINDS[self.buffer.type]
 
     def part(self, begin, end):
         """Return the piece with channels `begin` to `end` - 1 of this one."""
         return dataclasses.replace(self, first=self.first + begin, channels=end - begin)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """An input or output of the exported function.
+
+    Attributes
+    ----------
+    name : str
+    type : str
+        C type of its elements. Inputs of bytes are pixels.
+    value : bmx_melius.deployment.program.operations.Value
+    scale, shift : numpy.float32
+        An integer n of an output stands for n scale + shift.
+    """
+
+    name: str
+    type: str
+    value: Value
+    scale: np.float32 = np.float32(1)
+    shift: np.float32 = np.float32(0)
+
+    @property
+    def elements(self):
+        return self.value.channels * self.value.height * self.value.width
+
+    @property
+    def bytes(self):
+        return self.elements * SIZES[self.type]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +117,24 @@ class Bits:
 def fits_int16(range):
     """Return whether values of a range, or None for floats, are stored as 16-bit integers."""
     return range is not None and range[0] >= -MAX_INT16 and range[1] <= MAX_INT16
+
+
+def kind_of(range):
+    """Return the kind in which values of a range are stored: integers of 16 or 32 bits, or floats, also if the range is None."""
+    if fits_int16(range):
+        return 'i16'
+    return 'i32' if range is not None and range[0] >= -_MAX_INTEGER and range[1] <= _MAX_INTEGER else 'f32'
+
+
+def fits_byte(range):
+    """Return whether values of a range, or None for floats, can be stored as bytes."""
+    return range is not None and range[0] >= 0 and range[1] <= MAX_BYTE
+
+
+def common_kind(pieces):
+    """Return the kind that holds the numbers of all pieces."""
+    kinds = {piece.kind for piece in pieces}
+    return 'f32' if 'f32' in kinds else max(kinds, key=_INTEGERS.index)
 
 
 def with_range(piece, range):

@@ -6,7 +6,7 @@ import random as randoms
 import mxnet as mx
 import numpy as np
 import pytest
-from support.exported_c import SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc
+from support.exported_c import SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc, reals
 from support.packed import binary_conv, binary_layers, chain, conv, make_image, operation, sign, window
 from support.packed_networks import engine_of
 from support.random_programs import Maker, describe
@@ -41,10 +41,10 @@ def random_programs(seed, count):
             yield f'net{found}', maker, program
 
 
-def compare(compiled, networks, name, maker, program):
+def compare(compiled, name, maker, program):
     inputs = maker.data([(value.height, value.width) for value in program.inputs], batch=2)
     expected = reference.run(program, inputs) if maker.exact else engine_of(program).run(inputs)
-    for found, values in zip(compiled.run(name, inputs, networks[name][2]), expected):
+    for found, values in zip(reals(compiled.run(name, inputs), compiled.networks[name]), expected):
         np.testing.assert_array_equal(found, values.reshape(len(values), -1), err_msg=describe(program))
 
 
@@ -56,7 +56,7 @@ def test_random_programs_have_the_bits_of_the_interpreter_and_the_engine(seed, t
     networks = {name: exported(program, name) for name, _, program in cases}
     compiled = compile_networks(tmp_path, networks, SEEDS[seed])
     for case in cases:
-        compare(compiled, networks, *case)
+        compare(compiled, *case)
 
 
 SMALL = {'block_numbers': (1, 2), 'transitions': (64,), 'groups': 4, 'growth_rate': 32, 'init_features': 32}
@@ -85,14 +85,13 @@ def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, si
     compiled = compile_networks(tmp_path, {'net': exported(program, 'net', outputs=outputs)}, ['-O2'])
     if options is not None:
         np.testing.assert_array_equal(compiled.trace('net', [images]), bits_of_layers(program, [images]))
-    (scores,) = compiled.run('net', [images], [10])
+    (scores,) = compiled.run('net', [images])
     np.testing.assert_array_equal(scores, bmx.Session(prefix)(images))
 
 
 def run_one(tmp_path, program, inputs, **flags):
     """Return the outputs of a program exported as C."""
-    networks = {'net': exported(program, 'net')}
-    outputs = compile_networks(tmp_path, networks, **flags).run('net', inputs, networks['net'][2])
+    outputs = compile_networks(tmp_path, {'net': exported(program, 'net')}, **flags).run('net', inputs)
     return [output.reshape(-1, *program.values()[number].shape) for output, number in zip(outputs, program.outputs)]
 
 
@@ -131,3 +130,17 @@ def test_the_maximum_of_a_map_with_negative_scales_is_that_of_the_scaled_map(tmp
     program = chain((32, 7, 6), *binary_layers()[:2], operation('abs'), scaling, operation('max_pool', **window(3, 2, 1)))
     inputs = [make_image(batch=2, channels=32, height=7, width=6)]
     np.testing.assert_allclose(run_one(tmp_path, program, inputs), reference.run(program, inputs), rtol=1e-6)
+
+
+def test_sums_beyond_16_bits_are_integers(tmp_path):
+    random, filters = np.random.RandomState(0), 3
+    weight = random.rand(filters, 3, 3, 4096) < 0.5
+    weight[0] = True
+    compare = {'threshold': np.array([36864, 35, -np.inf], 'f'), 'flip': np.zeros(filters, bool)}
+    program = chain(
+        (4096, 3, 3), sign(4096), binary_conv(weight), operation('threshold', arrays=compare), operation('expand', 3), outputs=[2, 4]
+    )
+    assert 'bmx_threshold_i32(' in exported(program, 'net').files['net.c']
+    inputs = [np.concatenate([np.ones((1, 4096, 3, 3), 'f'), random.randn(1, 4096, 3, 3).astype('f')])]
+    for found, expected in zip(run_one(tmp_path, program, inputs), reference.run(program, inputs)):
+        np.testing.assert_array_equal(found, expected)

@@ -18,7 +18,7 @@ from bmx_melius.deployment.program.operations import REAL_KIND, Value
 
 pytestmark = needs_gcc
 
-STRUCTURES = ('bmx_span', 'bmx_window', 'bmx_conv', 'bmx_binary_conv', 'bmx_taps')
+STRUCTURES = ('bmx_span', 'bmx_window', 'bmx_conv', 'bmx_binary_conv', 'bmx_taps', 'bmx_rescaling', 'bmx_int8_conv')
 
 
 _ROUNDING = r"""
@@ -143,14 +143,16 @@ def test_a_residual_sum_is_added_in_place():
 
 
 def test_memory_that_is_printed_is_that_of_the_object(tmp_path):
-    network, inputs, outputs = exported(make_program(), 'net')
+    network = exported(make_program(), 'net')
     write_files(tmp_path, network)
     subprocess.run(['gcc', *FREESTANDING, '-O1', '-c', 'net.c'], check=True, cwd=tmp_path)
     rows = subprocess.run(['size', '-A', 'net.o'], stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path).stdout.splitlines()
     sections = {row.split()[0]: int(row.split()[1]) for row in rows if row.startswith('.')}
     assert sections['.bss'] == network.arena and sections['.data'] == 0
     assert sum(layer.weights for layer in network.layers) == network.weights
-    assert network.arguments == 4 * sum(inputs + outputs)
+    assert network.arguments == 4 * (
+        5 * 8 * 6 + sum(int(np.prod(make_program().values()[number].shape)) for number in make_program().outputs)
+    )
     defined = dict(re.findall(r'^#define NET_(\w+)_BYTES (\d+)', network.files['net.h'], re.MULTILINE))
     assert defined == {'ARENA': str(network.arena), 'STACK': str(network.stack)}
 

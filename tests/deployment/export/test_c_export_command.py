@@ -34,13 +34,13 @@ def test_the_command_writes_three_files_that_give_the_outputs_of_the_network(pac
     assert sorted(path.name for path in (tmp_path / 'c').iterdir()) == ['small.c', 'small.h', 'small_weights.h']
     assert facts['ram_bytes'] == facts['arena_bytes'] + facts['stack_bytes']
     assert facts['flash_bytes'] == facts['weights_bytes'] + facts['code_bytes']
+    arguments = [(one['name'], one['type'], one['elements']) for one in (*facts['inputs'], *facts['outputs'])]
+    assert arguments == [('input', 'float', 5 * 8 * 6), ('output0', 'float', 40 * 4 * 3), ('output1', 'float', 7)]
     program = make_program()
     networks = {'small': exported(program, 'small', outputs=[1, 0])}
-    assert networks['small'][0].files == {path.name: path.read_text() for path in (tmp_path / 'c').iterdir()}
+    assert networks['small'].files == {path.name: path.read_text() for path in (tmp_path / 'c').iterdir()}
     image = make_image()
-    for found, expected in zip(
-        compile_networks(tmp_path, networks).run('small', [image], networks['small'][2]), reference.run(program, [image])[::-1]
-    ):
+    for found, expected in zip(compile_networks(tmp_path, networks).run('small', [image]), reference.run(program, [image])[::-1]):
         np.testing.assert_allclose(found, expected.reshape(2, -1), rtol=1e-5, atol=1e-5)
 
 

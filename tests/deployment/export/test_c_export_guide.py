@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from support.exported_c import FREESTANDING
 from support.packed import make_program
@@ -41,15 +42,19 @@ def test_the_commands_of_the_guide_export_a_network_and_its_example_can_be_compi
     """But for the training, in place of which another network is exported."""
     monkeypatch.chdir(tmp_path)
     small_network().export('net')
-    assert main(['convert', 'net', 'packed', '--input-size', '8', '--resize', '9', '--no-verify']) == 0
+    np.save('images', np.random.RandomState(0).randint(0, 256, (4, 3, 8, 8)).astype(np.uint8))
+    conversion = ['--input-size', '8', '--resize', '9', '--no-verify']
+    assert main(['convert', 'net', 'packed', *conversion]) == main(['convert', 'net', 'int8', *conversion, '--int8', 'images.npy']) == 0
     exports = [command[1:] for command in commands() if command[1] == 'export-c']
-    assert len(exports) > 1 and [main(command) for command in exports] == [0] * len(exports)
-    (example,) = blocks('c')
-    (tmp_path / 'firmware' / 'example.c').write_text(
-        example + 'int main(void) { static uint8_t pixels[192]; return classify(pixels) < 0; }\n'
-    )
-    subprocess.run(['gcc', *FREESTANDING, 'example.c', 'digits.c'], check=True, cwd=tmp_path / 'firmware')
-    subprocess.run([tmp_path / 'firmware' / 'a.out'], check=True)
+    examples = dict(zip(('packed', 'int8'), blocks('c')))
+    assert {command[1] for command in exports} == set(examples) and len(exports) > len(examples)
+    for command in exports:
+        assert main(command) == 0
+        (tmp_path / 'firmware' / 'example.c').write_text(
+            examples[command[1]] + 'int main(void) { static uint8_t pixels[192]; return classify(pixels) < 0; }\n'
+        )
+        subprocess.run(['gcc', *FREESTANDING, 'example.c', 'digits.c'], check=True, cwd=tmp_path / 'firmware')
+        subprocess.run([tmp_path / 'firmware' / 'a.out'], check=True)
 
 
 def test_the_guide_and_the_test_train_the_same_network(tool):

@@ -175,7 +175,7 @@ static void bmx_conv_value_weight(const bmx_conv* layer, const value_t* x, int32
                                               c * window->dilation_w;
                         const value_t* from = x + pixel * x_stride + o / layer->outputs * layer->inputs;
                         for (int32_t i = 0; i < layer->inputs; ++i) {
-                            sum = bmx_multiply_add(from[i], bmx_from_weight(weight[i]), sum);
+                            sum = bmx_multiply_add((float)from[i], bmx_from_weight(weight[i]), sum);
                         }
                     }
                 }

@@ -14,7 +14,7 @@ static void bmx_copy_value_result(const bmx_span* span, const value_t* x, result
 static void bmx_add_value_result(const bmx_span* span, const value_t* x, result_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = (result_t)(y[c] + x[c]);
+            y[c] = (result_t)(y[c] + (result_t)x[c]);
         }
     }
 }
@@ -23,7 +23,8 @@ static void bmx_add_value_result(const bmx_span* span, const value_t* x, result_
 static void bmx_maximum_value_result(const bmx_span* span, const value_t* x, result_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = x[c] > y[c] ? (result_t)x[c] : y[c];
+            const result_t other = (result_t)x[c];
+            y[c] = other > y[c] ? other : y[c];
         }
     }
 }
@@ -32,13 +33,13 @@ static void bmx_maximum_value_result(const bmx_span* span, const value_t* x, res
 static void bmx_affine_value(const bmx_span* span, const value_t* x, const float* scale, const float* shift, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = bmx_multiply_add(x[c], scale[c], shift[c]);
+            y[c] = bmx_multiply_add((float)x[c], scale[c], shift[c]);
         }
     }
 }
 
 // code: 90 bytes
-static void bmx_relu_value(const bmx_span* span, const value_t* x, value_t* y) {
+static void bmx_relu_signed(const bmx_span* span, const signed_t* x, signed_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = 0 > x[c] ? 0 : x[c];
@@ -47,10 +48,10 @@ static void bmx_relu_value(const bmx_span* span, const value_t* x, value_t* y) {
 }
 
 // code: 106 bytes
-static void bmx_abs_value(const bmx_span* span, const value_t* x, value_t* y) {
+static void bmx_abs_signed(const bmx_span* span, const signed_t* x, signed_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = (value_t)(0 > x[c] ? -x[c] : x[c] + 0);
+            y[c] = (signed_t)(0 > x[c] ? -x[c] : x[c] + 0);
         }
     }
 }
@@ -59,7 +60,8 @@ static void bmx_abs_value(const bmx_span* span, const value_t* x, value_t* y) {
 static void bmx_prelu_value(const bmx_span* span, const value_t* x, const float* slope, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = x[c] > 0 ? x[c] : x[c] * slope[c];
+            const float number = (float)x[c];
+            y[c] = number > 0 ? number : number * slope[c];
         }
     }
 }
@@ -68,7 +70,7 @@ static void bmx_prelu_value(const bmx_span* span, const value_t* x, const float*
 static void bmx_clip_value(const bmx_span* span, const value_t* x, const float* low, const float* high, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            const float raised = x[c] < low[c] ? low[c] : x[c];
+            const float number = (float)x[c], raised = number < low[c] ? low[c] : number;
             y[c] = raised > high[c] ? high[c] : raised;
         }
     }
@@ -100,8 +102,8 @@ static float bmx_decay(float x) {
 static void bmx_sigmoid_value(const bmx_span* span, const value_t* x, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            const float decay = bmx_decay(x[c]), share = 1.0f / (1.0f + decay);
-            y[c] = x[c] < 0 ? decay * share : share;
+            const float number = (float)x[c], decay = bmx_decay(number), share = 1.0f / (1.0f + decay);
+            y[c] = number < 0 ? decay * share : share;
         }
     }
 }
@@ -111,7 +113,7 @@ static void bmx_sigmoid_value(const bmx_span* span, const value_t* x, float* y) 
 static void bmx_gelu_value(const bmx_span* span, const value_t* x, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            const float number = x[c], z = (number < 0 ? -number : number) * 0.707106781f;
+            const float number = (float)x[c], z = (number < 0 ? -number : number) * 0.707106781f;
             const float t = 1.0f / bmx_multiply_add(0.3275911f, z, 1.0f);
             float p = 1.061405429f;
             p = bmx_multiply_add(p, t, -1.453152027f);
@@ -128,7 +130,8 @@ static void bmx_gelu_value(const bmx_span* span, const value_t* x, float* y) {
 static void bmx_elu_value(const bmx_span* span, const value_t* x, const float* slope, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = x[c] > 0 ? x[c] : (bmx_decay(x[c]) - 1) * slope[c];
+            const float number = (float)x[c];
+            y[c] = number > 0 ? number : (bmx_decay(number) - 1) * slope[c];
         }
     }
 }
@@ -140,7 +143,7 @@ static void bmx_multiply_value(const bmx_span* span, int32_t columns, const valu
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, y += span->y_stride) {
         const value_t* from = x + pixel / columns * x_row + pixel % columns * x_column;
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] *= from[c * x_channel];
+            y[c] *= (float)from[c * x_channel];
         }
     }
 }
@@ -152,7 +155,7 @@ static void bmx_shift_value(const bmx_span* span, int32_t columns, const value_t
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, y += span->y_stride) {
         const value_t* from = x + pixel / columns * x_row + pixel % columns * x_column;
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] += from[c * x_channel];
+            y[c] += (float)from[c * x_channel];
         }
     }
 }

@@ -35,21 +35,15 @@ static void bmx_avg_pool_value(const bmx_window* window, const bmx_span* span, c
         for (int32_t column = 0; column < window->columns; ++column, y += span->y_stride) {
             const bmx_taps rows = bmx_tap_rows(window, row);
             const bmx_taps columns = bmx_tap_columns(window, column);
-            int32_t height = rows.end - rows.begin, width = columns.end - columns.begin;
-            if (counts_padding) {
-                const int32_t below = window->height + bottom - rows.first;
-                const int32_t beside = window->width + right - columns.first;
-                height = below < window->kernel_h ? below : window->kernel_h;
-                width = beside < window->kernel_w ? beside : window->kernel_w;
-            }
+            const int32_t counted = bmx_window_elements(window, rows, columns, counts_padding, bottom, right);
             for (int32_t c = 0; c < span->channels; ++c) {
                 float sum = 0;
                 for (int32_t r = rows.begin; r < rows.end; ++r) {
                     for (int32_t i = columns.begin; i < columns.end; ++i) {
-                        sum += x[((rows.first + r) * window->width + columns.first + i) * span->x_stride + c];
+                        sum += (float)x[((rows.first + r) * window->width + columns.first + i) * span->x_stride + c];
                     }
                 }
-                y[c] = sum / (float)(height * width);
+                y[c] = sum / (float)counted;
             }
         }
     }
@@ -61,7 +55,7 @@ static void bmx_mean_value(const bmx_span* span, const value_t* x, float* y) {
     for (int32_t c = 0; c < span->channels; ++c) {
         float sum = 0;
         for (int32_t pixel = 0; pixel < span->pixels; ++pixel) {
-            sum += x[pixel * span->x_stride + c];
+            sum += (float)x[pixel * span->x_stride + c];
         }
         y[c] = sum / (float)span->pixels;
     }
@@ -75,7 +69,7 @@ static void bmx_long_mean_value(const bmx_span* span, const value_t* x, float* y
         for (int32_t begin = 0; begin < span->pixels; begin += 64) {
             float sum = 0;
             for (int32_t pixel = begin; pixel < span->pixels && pixel < begin + 64; ++pixel) {
-                sum += x[pixel * span->x_stride + c];
+                sum += (float)x[pixel * span->x_stride + c];
             }
             total += (double)sum;
         }
@@ -96,7 +90,7 @@ static void bmx_channel_mean_value(const bmx_span* span, const value_t* x, float
                 sums[i] = 0;
             }
             for (int32_t c = begin; c < end; ++c) {
-                sums[c % 16] += x[c];
+                sums[c % 16] += (float)x[c];
             }
             for (int32_t width = 8; width > 0; width /= 2) {
                 for (int32_t i = 0; i < width; ++i) {

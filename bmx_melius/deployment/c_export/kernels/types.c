@@ -1,14 +1,20 @@
-// Parameters of the kernels. `value_t` and `result_t` stand for the types of inputs and results, float or int16_t: a
+// Parameters of the kernels. `value_t` and `result_t` stand for the types of inputs and results, float or integers: a
 // function whose name contains `_value` or `_result` is copied into an exported network once for each type that it
-// uses.
+// uses. `signed_t` stands for types of negative numbers, too, `sum_t` for integers of 32 or 64 bits.
 #include <stddef.h>
 #include <stdint.h>
+
+#define BMX_OPAQUE  // before functions that are not inlined
 
 typedef float value_t;
 
 typedef float result_t;
 
 typedef float weight_t;
+
+typedef float signed_t;
+
+typedef int32_t sum_t;
 
 // Maps are stored with the channels of a pixel next to one another. A span describes channels of all pixels of two
 // maps.
@@ -39,6 +45,21 @@ typedef struct {
     const uint32_t* weights;  // [groups][outputs][kernel_h][kernel_w][words]
 } bmx_binary_conv;
 
+// Rescaling of integers: (n multiplier + summand) >> (split + shift), limited to min to max.
+typedef struct {
+    int32_t step;  // between the constants of neighbouring channels; 0 if all channels have the same
+    int32_t split, shift, min, max;
+} bmx_rescaling;
+
+typedef struct {
+    bmx_window window;
+    int32_t groups, inputs, outputs;  // inputs and outputs of each group
+    const int8_t* weights;            // [groups][outputs][kernel_h][kernel_w][inputs]
+    const uint8_t* pad;               // of each channel outside the map; NULL if windows do not extend beyond it
+    const int32_t* constants;         // of the rescaling of each output
+    bmx_rescaling rescaling;
+} bmx_int8_conv;
+
 // Taps of a window within the map along one axis.
 typedef struct {
     int32_t first;       // row or column of the map under tap 0, negative in the padding
@@ -65,4 +86,19 @@ static bmx_taps bmx_tap_rows(const bmx_window* window, int32_t row) {
 static bmx_taps bmx_tap_columns(const bmx_window* window, int32_t column) {
     return bmx_taps_within(column * window->stride_w - window->pad_left, window->kernel_w, window->dilation_w,
                            window->width);
+}
+
+// Returns the number of elements of a window; the padding up to `bottom` and `right` beyond the map counts if
+// `counts_padding`.
+// code: 68 bytes
+static int32_t bmx_window_elements(const bmx_window* window, bmx_taps rows, bmx_taps columns, int counts_padding,
+                                   int32_t bottom, int32_t right) {
+    int32_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+    if (counts_padding) {
+        const int32_t below = window->height + bottom - rows.first;
+        const int32_t beside = window->width + right - columns.first;
+        height = below < window->kernel_h ? below : window->kernel_h;
+        width = beside < window->kernel_w ? beside : window->kernel_w;
+    }
+    return height * width;
 }

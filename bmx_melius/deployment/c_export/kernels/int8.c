@@ -1,0 +1,231 @@
+// Layers of 8-bit integers. A map of bytes is multiplied by weights of 8 bits, sums have 32 bits.
+#include "types.c"
+
+// Return x rounded to the nearest integer, ties to even. Floats are limited to the magnitude 2^23, beyond which no
+// integer is used.
+// code: 92 bytes
+static int32_t bmx_integer_f32(float x) {
+    const float limit = 8388608.0f;  // floats from here on are integers
+    if (!(x < limit)) {
+        return 8388608;
+    }
+    if (x < -limit) {
+        return -8388608;
+    }
+    return (int32_t)(x < 0 ? x - limit + limit : x + limit - limit);
+}
+
+// code: 2 bytes
+static inline int32_t bmx_integer_i32(int32_t x) { return x; }
+
+// code: 2 bytes
+static inline int32_t bmx_integer_i16(int16_t x) { return x; }
+
+// code: 2 bytes
+static inline int32_t bmx_integer_u8(uint8_t x) { return x; }
+
+// Return an integer, rescaled and limited. The first constant of the channel is the multiplier. The second one, the
+// summand, and the products with the lower bits of the multiplier are divided by 2^split.
+// code: 52 bytes
+static inline int32_t bmx_rescaled_split(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
+    const int32_t high = constants[0] >> rescaling->split;
+    const int32_t low = constants[0] & (int32_t)(((uint32_t)1 << rescaling->split) - 1);
+    const uint32_t below = (uint32_t)(n * low >> rescaling->split);
+    const uint32_t sum = (uint32_t)n * (uint32_t)high + (uint32_t)constants[1] + below;  // the product may wrap around
+    const int32_t y = (int32_t)sum >> rescaling->shift;
+    return y < rescaling->min ? rescaling->min : y > rescaling->max ? rescaling->max : y;
+}
+
+// The sum has 64 bits. The second constant is the summand without the rounding, divided by 2^split, and `shift` is 8.
+// code: 94 bytes
+static inline int32_t bmx_rescaled_wide(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
+    const int64_t product = (int64_t)n * constants[0] >> rescaling->split;
+    const int64_t y = (product + constants[1] + 128) >> 8;
+    return y < rescaling->min ? rescaling->min : y > rescaling->max ? rescaling->max : (int32_t)y;
+}
+
+// Rescales channels, whose constants are from `constants` on: numbers, limited to `low` to `high`, beyond which all
+// have the same results. The result may be the input if it is of the same type.
+// code: 120 bytes
+static void bmx_rescale_value_result_form(const bmx_span* span, const value_t* x, int32_t low, int32_t high,
+                                          const bmx_rescaling* rescaling, const int32_t* constants, result_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        const int32_t* of_channel = constants;
+        for (int32_t c = 0; c < span->channels; ++c, of_channel += rescaling->step) {
+            int32_t n = bmx_integer_value(x[c]);
+            n = n < low ? low : n > high ? high : n;
+            y[c] = (result_t)bmx_rescaled_form(rescaling, of_channel, n);
+        }
+    }
+}
+
+// Rounds and limits channels to bytes.
+// code: 80 bytes
+static void bmx_bytes_value(const bmx_span* span, const value_t* x, uint8_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            const int32_t n = bmx_integer_value(x[c]);
+            y[c] = (uint8_t)(n < 0 ? 0 : n > 255 ? 255 : n);
+        }
+    }
+}
+
+// Computes the sums of the products of bytes and the weights of two filters. It is a function of its own, so that
+// the loop has all registers of a Cortex-M0.
+// code: 38 bytes
+BMX_OPAQUE static void bmx_int8_products(const uint8_t* x, const int8_t* filter, const int8_t* next, int32_t length,
+                                         int32_t* sums) {
+    int32_t first = 0, second = 0;
+    while (--length >= 0) {
+        const int32_t byte = x[length];
+        first += byte * filter[length];
+        second += byte * next[length];
+    }
+    sums[0] = first;
+    sums[1] = second;
+}
+
+// Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
+// `pad`.
+// code: 166 bytes
+static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, const uint8_t* pad,
+                             bmx_taps rows, bmx_taps columns, uint8_t* taps) {
+    const bmx_window* window = &layer->window;
+    const int32_t step = window->dilation_w * x_stride;
+    for (int32_t row = 0; row < window->kernel_h; ++row) {
+        int32_t offset = ((rows.first + row * window->dilation_h) * window->width + columns.first) * x_stride;
+        for (int32_t column = 0; column < window->kernel_w; ++column, offset += step) {
+            const int inside = row >= rows.begin && row < rows.end && column >= columns.begin && column < columns.end;
+            const uint8_t* from = inside ? x + offset : pad;
+            for (int32_t i = layer->inputs; i > 0; --i) {
+                *taps++ = *from++;
+            }
+        }
+    }
+}
+
+// Computes a convolution of the map of bytes `x`. `taps` has room for the bytes of a window of a group; it is NULL if
+// the window is a pixel of the map.
+// code: 350 bytes
+static void bmx_int8_conv_result_form(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, uint8_t* taps,
+                                      result_t* y, int32_t y_stride) {
+    const bmx_window* window = &layer->window;
+    const int32_t length = window->kernel_h * window->kernel_w * layer->inputs;
+    for (int32_t row = 0; row < window->rows; ++row) {
+        const bmx_taps rows = bmx_tap_rows(window, row);
+        for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
+            const bmx_taps columns = bmx_tap_columns(window, column);
+            const int8_t* filter = layer->weights;
+            const int32_t* constants = layer->constants;
+            result_t* to = y;
+            for (int32_t group = 0, first = 0; group < layer->groups; ++group, first += layer->inputs) {
+                const uint8_t* from = taps;
+                if (taps) {
+                    bmx_gather_bytes(layer, x + first, x_stride, layer->pad + first, rows, columns, taps);
+                } else {
+                    from = x + (rows.first * window->width + columns.first) * x_stride + first;
+                }
+                for (int32_t left = layer->outputs; left > 0; left -= 2) {
+                    const int8_t* next = left > 1 ? filter + length : filter;
+                    int32_t sums[2];
+                    bmx_int8_products(from, filter, next, length, sums);
+                    for (int32_t i = 0; i < 2 && i < left; ++i, constants += layer->rescaling.step) {
+                        *to++ = (result_t)bmx_rescaled_form(&layer->rescaling, constants, sums[i]);
+                    }
+                    filter = next + length;
+                }
+            }
+        }
+    }
+}
+
+// Lists the taps of a window: of each within the map the offset of its pixel and its number, from the front; of the
+// others the number, from the back. Returns the end of the first part.
+// code: 160 bytes
+static const int32_t* bmx_list_taps(const bmx_window* window, int32_t x_stride, bmx_taps rows, bmx_taps columns,
+                                    int32_t* list) {
+    int32_t* back = list + 2 * window->kernel_h * window->kernel_w;
+    for (int32_t row = 0, tap = 0; row < window->kernel_h; ++row) {
+        int32_t offset = ((rows.first + row * window->dilation_h) * window->width + columns.first) * x_stride;
+        for (int32_t column = 0; column < window->kernel_w; ++column, ++tap, offset += window->dilation_w * x_stride) {
+            if (row >= rows.begin && row < rows.end && column >= columns.begin && column < columns.end) {
+                *list++ = offset;
+                *list++ = tap;
+            } else {
+                *--back = tap;
+            }
+        }
+    }
+    return list;
+}
+
+// Returns the sum of the products of the bytes under listed taps, from `tap` to `end`, and the weights of a filter.
+// code: 30 bytes
+BMX_OPAQUE static int32_t bmx_listed_products(const uint8_t* x, const int8_t* filter, const int32_t* tap,
+                                              const int32_t* end) {
+    int32_t sum = 0;
+    for (; tap < end; tap += 2) {
+        sum += x[tap[0]] * filter[tap[1]];
+    }
+    return sum;
+}
+
+// Computes a convolution with groups of one input. `taps` has room for two numbers of each tap.
+// code: 300 bytes
+static void bmx_int8_depthwise_result_form(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride,
+                                           int32_t* taps, result_t* y, int32_t y_stride) {
+    const bmx_window* window = &layer->window;
+    const int32_t length = window->kernel_h * window->kernel_w;
+    for (int32_t row = 0; row < window->rows; ++row) {
+        const bmx_taps rows = bmx_tap_rows(window, row);
+        for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
+            const bmx_taps columns = bmx_tap_columns(window, column);
+            const int32_t* inside = bmx_list_taps(window, x_stride, rows, columns, taps);
+            const int32_t* outside = taps + length + (inside - taps) / 2;
+            const int8_t* filter = layer->weights;
+            const int32_t* constants = layer->constants;
+            result_t* to = y;
+            for (int32_t group = 0; group < layer->groups; ++group) {
+                for (int32_t i = layer->outputs; i > 0; --i, filter += length, constants += layer->rescaling.step) {
+                    int32_t sum = bmx_listed_products(x + group, filter, taps, inside);
+                    for (const int32_t* tap = outside; tap < taps + 2 * length; ++tap) {
+                        sum += layer->pad[group] * filter[*tap];
+                    }
+                    *to++ = (result_t)bmx_rescaled_form(&layer->rescaling, constants, sum);
+                }
+            }
+        }
+    }
+}
+
+// Computes means of integers of each window, in multiples of 2^-fraction_bits and rounded half up; the padding up to
+// `bottom` and `right` beyond the map counts if `counts_padding`.
+// code: 340 bytes
+static void bmx_integer_mean_value_result_sum(const bmx_window* window, const bmx_span* span, const value_t* x,
+                                              int counts_padding, int32_t bottom, int32_t right, int32_t fraction_bits,
+                                              result_t* y) {
+    const int32_t x_row = window->width * span->x_stride;
+    for (int32_t row = 0; row < window->rows; ++row) {
+        const bmx_taps rows = bmx_tap_rows(window, row);
+        for (int32_t column = 0; column < window->columns; ++column, y += span->y_stride) {
+            const bmx_taps columns = bmx_tap_columns(window, column);
+            const int32_t width = columns.end - columns.begin;
+            const int32_t counted = bmx_window_elements(window, rows, columns, counts_padding, bottom, right);
+            const value_t* corner =
+                x + ((rows.first + rows.begin) * window->width + columns.first + columns.begin) * span->x_stride;
+            for (int32_t c = 0; c < span->channels; ++c) {
+                const value_t* from = corner + c;
+                sum_t sum = 0;
+                for (int32_t r = rows.end - rows.begin; r > 0; --r, from += x_row - width * span->x_stride) {
+                    for (int32_t i = width; i > 0; --i, from += span->x_stride) {
+                        const int32_t n = bmx_integer_value(*from);
+                        sum += n < -32766 ? -32766 : n > 32766 ? 32766 : n;
+                    }
+                }
+                const sum_t divisor = 2 * (sum_t)counted, dividend = sum * ((sum_t)2 << fraction_bits) + counted;
+                const sum_t quotient = dividend / divisor;
+                y[c] = (result_t)(quotient * divisor > dividend ? quotient - 1 : quotient);
+            }
+        }
+    }
+}

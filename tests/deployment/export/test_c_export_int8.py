@@ -1,0 +1,232 @@
+"""Programs with layers of 8-bit integers exported as C: without floats from the pixels to the outputs, against the NumPy interpreter."""
+
+import random as randoms
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.conversions import programs
+from support.exported_c import DTYPES, SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc, reals
+from support.networks import of_size
+from support.packed import chain, conv, operation, window
+from support.paths import ROOT
+from support.random_programs import PixelMaker, describe
+from support.small_networks import initialized, randomize_statistics
+
+import bmx_melius as bmx
+from bmx_melius.deployment.c_export.rescaling import limits_of, rescaling_of
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import Operation
+from bmx_melius.deployment.runtime import engine
+from model_zoo import get_model
+
+pytest_plugins = ['support.conversions']  # its fixtures
+pytestmark = needs_gcc
+
+INTEGERS = {
+    f'__aeabi_{name}' for name in ('idiv', 'idivmod', 'uidiv', 'uidivmod', 'ldivmod', 'lmul', 'lasr', 'llsl', 'llsr')
+}  # of the compiler's library
+INT32 = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**20), 2**20), st.sampled_from((-(2**31), -1, 0, 1, 2**31 - 1)))
+
+
+def pixel_programs(seed, count):
+    """Yield programs with, together, every operation of `PixelMaker`: name, `PixelMaker`, program."""
+    random, missing, found = randoms.Random(seed), set(PixelMaker.names), 0
+    while found < count or missing:
+        maker = PixelMaker(random)
+        program = maker.program(random.randint(1, 12))
+        names = {one.name for one in program.operations}
+        if min(program.outputs) > 1 and (found < count or names & missing):
+            missing -= names
+            found += 1
+            yield f'net{found}', maker, program
+
+
+def has_floats(network):
+    return any(re.search(r'\b(float|double)\b', text) for text in network.files.values())
+
+
+@pytest.mark.parametrize('seed, flags', [(1, SANITIZED), (2, ['-O2'])])
+def test_random_programs_of_integers_contain_no_floats_and_equal_the_interpreter(seed, flags, tmp_path, long_run):
+    cases = list(pixel_programs(seed, 300 if long_run else 40))
+    networks = {name: exported(program, name, spec=maker.spec) for name, maker, program in cases}
+    compiled = compile_networks(tmp_path, networks, flags)
+    for name, maker, program in cases:
+        assert not has_floats(networks[name]), describe(program)
+        pixels = maker.pixels(batch=3)
+        expected = reference.run(program, [maker.spec.normalized(pixels)])
+        for found, values in zip(compiled.run(name, [pixels.transpose(0, 2, 3, 1)]), expected):
+            assert found.dtype.kind == 'i'
+            np.testing.assert_array_equal(found, values.reshape(len(values), -1), err_msg=describe(program))
+
+
+@given(
+    channels=st.lists(st.tuples(INT32, INT32), min_size=1, max_size=3),
+    shift=st.integers(8, 38),
+    limits=st.tuples(st.integers(-32766, 32766), st.integers(-32766, 32766)),
+    bounds=st.tuples(st.integers(-(2**23), 2**23), st.integers(-(2**23), 2**23)),
+    random=st.randoms(use_true_random=False),
+)
+def test_every_form_of_rescaling_gives_the_results_of_the_definition(channels, shift, limits, bounds, random):
+    low, high = sorted(limits)
+    occurring = tuple(sorted(bounds))
+    arrays = {name: np.array(numbers, np.int32) for name, numbers in zip(('multiplier', 'offset'), zip(*channels))}
+    made = Operation('rescale', (0,), {'shift': shift, 'result_min': low, 'result_max': high}, arrays)
+    first, last = limits_of(made, [occurring] * len(channels))
+    assert occurring[0] <= first <= last <= occurring[1]
+    rescaling = rescaling_of(made, [(first, last)] * len(channels))
+    near = [
+        n + step
+        for m, o in channels
+        if m
+        for limit in (low, high)
+        for n in [((limit << shift) - (o << shift - 8)) // m]
+        for step in range(-2, 3)
+    ]
+    numbers = [*occurring, *(random.randint(*occurring) for _ in range(20)), *(n for n in near if occurring[0] <= n <= occurring[1])]
+    for c, (multiplier, offset) in enumerate(channels):
+        constants = rescaling.numbers.reshape(-1)[c * rescaling.step :].tolist()
+        for n in numbers:
+            exact = ((n * multiplier << 8) + (offset << shift) + (1 << (shift + 7))) >> (shift + 8)
+            limited = min(max(n, first), last)
+            if rescaling.form == 'wide':
+                found = ((limited * multiplier >> rescaling.split) + constants[1] + 128) >> 8
+            else:
+                upper, lower = divmod(multiplier, 1 << rescaling.split)
+                total = limited * upper + constants[1] + (limited * lower >> rescaling.split)
+                assert -(2**31) <= total < 2**31 and -(2**31) <= limited * lower < 2**31 and rescaling.shift < 32
+                found = total >> rescaling.shift
+            assert constants[0] == multiplier and min(max(found, low), high) == min(max(exact, low), high)
+
+
+def test_64_bits_are_for_results_far_beyond_the_limits():
+    """Not for multipliers and shifts that conversion chooses, also if results skip numbers."""
+    arrays = {'multiplier': np.array([2**12, 2**14], np.int32), 'offset': np.array([0, 3000], np.int32)}
+    made = Operation('rescale', (0,), {'shift': 23, 'result_min': 0, 'result_max': 255}, arrays)
+    for multiplier, largest, form in ((2**15, 2**15, 'split'), (2**25 + 1, 2**15, 'split'), (2**30, 2**23, 'wide')):
+        made.arrays['multiplier'][0] = multiplier
+        assert rescaling_of(made, [(-largest, largest)] * 2).form == form
+    first, last = (512 * (result - 3000 / 256) for result in (0.5, 254.5))  # of the second channel, the last ones between the limits
+    assert limits_of(made, [(-(2**23), 2**23)] * 2) == (first - 1, last)
+
+
+SPEC = bmx.InputSpec(size=32, resize=32)
+SMALL = {
+    'initial_layers': 'grouped_stem',
+    'block_numbers': (1, 2),
+    'transitions': (64,),
+    'groups': 4,
+    'growth_rate': 32,
+    'init_features': 32,
+}
+NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions
+    ('meliusnet_flex', SMALL),
+    ('mobilenet0.25', {}),
+    *(pytest.param(name, of_size(name, 32), marks=pytest.mark.long) for name in ('quicknet_small', 'reactnet18', 'real_to_binary18')),
+]
+
+
+@pytest.mark.parametrize('name, options', NETWORKS)
+def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, options, convert, tmp_path):
+    engine.require_engine()
+    net = initialized(get_model(name, classes=10, **options), (1, 3, 32, 32))
+    randomize_statistics(net)
+    pixels = np.random.RandomState(0).randint(0, 256, (6, 3, 32, 32)).astype(np.uint8)
+    report, prefix = convert(net, (1, 3, 32, 32), input_spec=SPEC, calibration=pixels, verify=False)
+    (program,) = programs(prefix)
+    network = exported(program, 'net', spec=SPEC)
+    assert has_floats(network) == bool(report.quantization.real)
+    assert [one.type for one in (*network.inputs, *network.outputs)] == ['uint8_t', 'int16_t']
+    assert '_wide' not in network.files['net.c']
+    compiled = compile_networks(tmp_path, {'net': network}, ['-O2'])
+    images, inputs = pixels.transpose(0, 2, 3, 1), SPEC.normalized(pixels)
+    if any(one.name == 'threshold' for one in program.operations):
+        np.testing.assert_array_equal(compiled.trace('net', [images]), bits_of_layers(program, [inputs]))
+    (scores,) = reals(compiled.run('net', [images]), network)
+    np.testing.assert_array_equal(scores, bmx.Session(prefix)(pixels))
+
+
+def integer_layer(channels=3, filters=4):
+    """Return a convolution of 8-bit integers with results of 16 bits, for `chain`."""
+    random = np.random.RandomState(0)
+    weight = random.randint(-128, 128, (filters, channels, 3, 3)).astype(np.int8)
+    numbers = {'multiplier': np.full(filters, 900, np.int32), 'offset': np.full(filters, 77, np.int32)}
+    arrays = {'weight': weight, 'pad': np.arange(channels, dtype=np.int32), **numbers}
+    return operation('int8_conv', arrays=arrays, out_channels=filters, shift=16, result_min=-32766, result_max=32766, **window(3, pad=1))
+
+
+@pytest.mark.parametrize('scales, shift', [((0.5, 0.5, 0.5, 0.5), 0), ((0.5, 0.5, 0.5, 0.5), 3), ((1, 1, 2, 1), 0), ((-1, -1, -1, -1), 0)])
+def test_outputs_are_integers_where_one_scale_orders_them(scales, shift, tmp_path):
+    scaling = operation('affine', arrays={'scale': np.array(scales, 'f'), 'shift': np.full(4, shift, 'f')})
+    program = chain((3, 4, 4), integer_layer(), scaling)
+    network = exported(program, 'net')
+    header = network.files['net.h']
+    if scales[0] > 0 and len(set(scales)) == 1:
+        assert '// int16_t: 4 channels of 4 rows of 4' in header and '#define NET_OUTPUT_SCALE 0.5f' in header
+        assert ('#define NET_OUTPUT_SHIFT 3.0f' in header) == bool(shift)
+    else:
+        assert 'float* output' in header and 'SCALE' not in header
+    images = np.random.RandomState(0).uniform(-9, 270, (2, 3, 4, 4)).astype('f')
+    images[0, 0, 0] = 0.5, 1.5, 254.5, np.inf
+    (found,) = reals(compile_networks(tmp_path, {'net': network}).run('net', [images]), network)
+    np.testing.assert_array_equal(found, reference.run(program, [images])[0].reshape(2, -1))
+
+
+@pytest.mark.parametrize(
+    'pooling', [operation('integer_mean', fraction_bits=8), operation('integer_avg_pool', fraction_bits=8, **window(18, 1, 3))]
+)
+def test_means_of_many_integers_need_64_bits(pooling, tmp_path):
+    whole = {'multiplier': np.full(3, 256, np.int32), 'offset': np.zeros(3, np.int32)}
+    rounding = operation('rescale', arrays=whole, shift=8, result_min=-32766, result_max=32766)
+    program = chain((3, 20, 20), rounding, pooling)
+    network = exported(program, 'net')
+    assert '_i64(' in network.files['net.c'] and network.outputs[0].type == 'int32_t'
+    images = np.random.RandomState(0).choice((-32766, -1, 0, 7, 32766), (3, 3, 20, 20)).astype('f')
+    images[0, :2] = np.array([32766, -32766])[:, None, None]
+    (found,) = compile_networks(tmp_path, {'net': network}).run('net', [images])
+    np.testing.assert_array_equal(found, reference.run(program, [images])[0].reshape(3, -1))
+
+
+def test_pixels_are_the_input_only_if_the_first_operations_compute_them_again():
+    spec = bmx.InputSpec(3, 4, 4, (100, 110, 120), (50, 60, 70))
+    rounding = {'multiplier': np.full(3, 256, np.int32), 'offset': np.zeros(3, np.int32)}
+    for mean, expected in ((120, 'uint8_t'), (121, 'float')):
+        scaling = operation('affine', arrays={'scale': np.array(spec.std, 'f'), 'shift': np.array([100, 110, mean], 'f')})
+        program = chain((3, 4, 4), scaling, operation('rescale', arrays=rounding, shift=8, result_min=0, result_max=255), integer_layer())
+        assert [one.type for one in exported(program, 'net', spec=spec).inputs] == [expected]
+    assert [one.type for one in exported(program, 'net').inputs] == ['float']
+
+
+def test_programs_without_layers_of_8_bit_integers_keep_their_floats():
+    program = chain((3, 4, 4), conv(np.ones((2, 3, 1, 1), 'f')))
+    network = exported(program, 'net', spec=bmx.InputSpec(3, 4, 4))
+    assert [one.type for one in (*network.inputs, *network.outputs)] == ['float', 'float'] and 'net_normalize' in network.files['net.h']
+
+
+@pytest.mark.skipif(not (shutil.which('arm-none-eabi-gcc') and shutil.which('qemu-system-arm')), reason='needs a Cortex-M0 in QEMU')
+def test_a_cortex_m0_gives_the_results_of_the_interpreter_without_functions_for_floats(tmp_path):
+    cases = [case for case in pixel_programs(3, 24) if exported(case[2], 'net', spec=case[1].spec, outputs=[0]).ram < 8000][:8]
+    assert len(cases) == 8
+    for name, maker, program in cases:
+        network, folder = exported(program, name, spec=maker.spec, outputs=[0]), tmp_path / name
+        folder.mkdir()
+        for file, text in network.files.items():
+            (folder / file).write_text(text)
+        pixels = maker.pixels(batch=2)
+        (folder / 'images.bin').write_bytes(pixels.transpose(0, 2, 3, 1).tobytes())
+        (output,) = network.outputs
+        defined = {'NETWORK_HEADER': f'"{name}.h"', 'NETWORK_RUN': f'{name}_run', 'INPUT_TYPE': 'uint8_t', 'OUTPUT_TYPE': output.type}
+        defined.update({f'{side}_SIZE': f'{name.upper()}_{side}_SIZE' for side in ('INPUT', 'OUTPUT')})
+        flags = ' '.join(f"'-D{key}={value}'" for key, value in defined.items())
+        programs = [f'PROGRAM={ROOT}/tools/mcu/run.c', f'EXTRA=-include {ROOT}/tools/mcu/hooks.h {flags}']
+        make = ['make', '-s', '-f', ROOT / 'examples/mcu/Makefile', 'PROCESSOR=cortex-m0', f'NETWORK={folder / name}', f'OUT={folder}']
+        subprocess.run([*make, *programs, 'run'], check=True, cwd=folder, timeout=100)
+        symbols = subprocess.run(['arm-none-eabi-nm', '-u', folder / 'network.o'], stdout=subprocess.PIPE, text=True, check=True)
+        assert {symbol for symbol in symbols.stdout.split() if symbol.startswith('__')} <= INTEGERS
+        found = np.fromfile(folder / 'outputs.bin', DTYPES[output.type]).reshape(2, -1)
+        expected = reference.run(program, [maker.spec.normalized(pixels)])[0]
+        np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=describe(program))
