@@ -44,7 +44,7 @@ def layers_of(graph):
             integers(attributes.get(name, '')) or default for name, default in (('stride', (1, 1)), ('dilate', (1, 1)), ('pad', (0, 0)))
         ]
         groups = int(attributes.get('num_group', 1))
-        yield ZooLayer(binary, (channels * planes, *size, node.shape[1], *kernel, *pairs[0], *pairs[1], *pairs[2], groups))
+        yield ZooLayer('binary' if binary else 'float', (channels * planes, *size, node.shape[1], *kernel, *pairs[0], *pairs[1], *pairs[2], groups))
 
 
 def zoo_layers():
@@ -52,7 +52,7 @@ def zoo_layers():
     found = {layer for name in get_model_list() for layer in layers_of(Graph.read(get_model(name), IMAGE))}
     return {
         'columns': list(COLUMNS),
-        **{kind: sorted(list(layer.numbers) for layer in found if layer.binary == (kind == 'binary')) for kind in ('binary', 'float')},
+        **{kind: sorted(list(layer.numbers) for layer in found if layer.kind == kind) for kind in ('binary', 'float')},
     }
 
 
