@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     const int taps = std::atoi(argv[5]), pixels = std::atoi(argv[6]), runs = std::atoi(argv[7]);
     const int lanes = 16 * blocks;
     const std::vector<int32_t> zeros(lanes), ones(lanes, 1), largest(lanes, 1 << 20);
-    const Rescaling rescaling = {ones.data(),    zeros.data(), 16,          0,           255,
+    const Rescaling rescaling = {ones.data(),  zeros.data(),   16,          0,           255,
                                  zeros.data(), largest.data(), ones.data(), zeros.data()};
     const ptrdiff_t pixel = words ? 4 * words * period : lanes;
     std::vector<ptrdiff_t> offsets(taps);
