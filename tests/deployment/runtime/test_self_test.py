@@ -31,6 +31,7 @@ def test_the_layers_of_resnet18_are_those_of_its_stages():
         assert ZooLayer('binary', (channels, size, size, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1)) in zoo_layers()
 
 
+@pytest.mark.timeout(1200)  # on busy cores
 @needs_engine
 def test_every_layer_of_the_zoo_equals_the_interpreter_with_every_instruction_set(long_run):
     layers = zoo_layers() if long_run else list({layer.cropped(ROWS): None for layer in zoo_layers()})
