@@ -1,21 +1,23 @@
-"""Instructions of the inner loops of binary layers on aarch64, and the cycles that a model of processors gives them.
+"""Instructions of the inner loops of binary and 8-bit layers on aarch64, and the cycles that a model of processors gives them.
 
-Compiles the kernels with ``aarch64-linux-gnu-g++``, finds their loops in the object code, and prints instructions for 128 binary
+Compiles the kernels with ``aarch64-linux-gnu-g++``, finds their loops in the object code, and prints instructions for 128
 multiply-accumulates, loads and branch included. The second table has loops of all methods considered, generated here in assembly language.
 If ``llvm-mca`` is installed, both have multiply-accumulates a cycle by its models of processors: all loads hit the first-level cache, and
-sums of bytes are not widened. These are not measurements. With ``--layers``, the third table has the instructions that whole layers
-execute, traced by ``qemu-aarch64``, for 128 multiply-accumulates.
+sums of bytes are not widened. These are not measurements. With ``--layers``, further tables have the instructions that whole layers
+execute, traced by ``qemu-aarch64``, for 128 multiply-accumulates, and those of rescaling for 16 results.
 
 Run: ``python benchmarks/arm_instructions.py [--layers] [LLVM_MCA]`` (Debian: g++-aarch64-linux-gnu, qemu-user, llvm-19
 with the program llvm-mca-19)
 """
 
+import dataclasses
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from typing import Dict
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / 'tests'))
@@ -34,13 +36,54 @@ PROCESSORS = (
     'neoverse-v2',
     'apple-m1',
 )
-KERNELS = {'neon': r'convolve_block<(8, 3|4, 5)>', 'dotprod': r'add_chunk<2, 2, false>'}
-COUNTS = ('cnt', 'tbl')  # each in 128 multiply-accumulates: 4 filters of 32 elements, or 16 filters of 4 elements for 2 pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A kernel of an instruction set.
+
+    Parameters
+    ----------
+    source : str
+        Its file in ``csrc/kernels/arm``, without the ending.
+    functions : str
+        Pattern of the names of the functions that contain its loops.
+    macs : dict
+        Mnemonics of instructions -> their multiply-accumulates. For `cnt` and `tbl`: 4 filters of 32 elements, or 16 filters of 4 elements
+        for 2 pixels.
+    """
+
+    source: str
+    functions: str
+    macs: Dict[str, int]
+
+    def macs_of(self, loop):
+        """Return the multiply-accumulates of an iteration of a loop / 128."""
+        return sum(self.macs.get(line.split()[0].rstrip('2'), 0) for line in loop) / 128
+
+
+KERNELS = {
+    'neon': Kernel('binary_neon', r'convolve_block<(8, 3|4, 5)>', {'cnt': 128}),
+    'dotprod': Kernel('binary_dotprod', r'add_chunk<2, 2, false>', {'tbl': 128}),
+}
+INT8_KERNELS = {
+    'neon': Kernel('int8_neon', r'Products, [12], [2-9]>', {'smull': 8, 'smlal': 8}),
+    'dotprod': Kernel('int8_dotprod', r'Products, [12], [2-9]>', {'sdot': 16}),
+    'i8mm': Kernel('int8_i8mm', r'Products, [12], [2-9]>', {'usdot': 16, 'usmmla': 32}),
+}
 ROUNDS = 100
 LAYERS = (  # channels, filters, size of the map, kernel
     *((64, 64, 14, 3), (128, 128, 14, 3), (320, 64, 14, 3), (320, 64, 7, 3), (512, 64, 7, 3), (64, 32, 14, 3)),
     *((64, 64, 14, 1), (256, 16, 14, 1)),
 )
+INT8_LAYERS = {  # rows of outputs in MeliusNet22: words, blocks, period, taps, pixels
+    'stem, 3x3, 3 to 32 channels': (1, 2, 1, 9, 112),
+    'stem, 3x3, 8 to 8 channels of each group': (2, 1, 2, 9, 112),
+    'stem, 3x3, 4 to 8 channels of each group': (1, 1, 2, 9, 112),
+    'transition, 320 to 160 channels': (80, 5, 1, 1, 60),
+    'output layer, 512 to 1000 channels': (128, 5, 1, 1, 1),
+}
+RESCALING = {'rescaling of 320 channels': (0, 20, 1, 1, 28), 'the same with max pooling': (0, 20, 1, 4, 28)}
 
 
 def output_of(*command):
@@ -48,13 +91,13 @@ def output_of(*command):
     return subprocess.run(list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def loops_of(instruction_set, wanted, folder):
-    """Yield the inner loops of the functions of a kernel whose names match: the name and lines of assembly language."""
-    source, binary = f'bmx_melius/csrc/kernels/arm/binary_{instruction_set}.cc', folder / f'{instruction_set}.o'
+def loops_of(instruction_set, kernel, folder):
+    """Yield the inner loops of a kernel: the name of the function, lines of assembly language, and multiply-accumulates / 128."""
+    source, binary = f'bmx_melius/csrc/kernels/arm/{kernel.source}.cc', folder / f'{kernel.source}.o'
     output_of('aarch64-linux-gnu-g++', *FLAGS, *INSTRUCTION_SETS[instruction_set], '-c', source, '-o', binary)
     code = output_of('aarch64-linux-gnu-objdump', '-dC', '--no-show-raw-insn', binary)
     for function in code.split('\n\n'):
-        name, places = re.search(wanted, function.splitlines()[0] if function else ''), {}
+        name, places = re.search(kernel.functions, function.splitlines()[0] if function else ''), {}
         if not name:
             continue
         lines = re.findall(r'^ *([0-9a-f]+):\t([^/<\n]*)', function, re.MULTILINE)
@@ -64,10 +107,8 @@ def loops_of(instruction_set, wanted, folder):
             first = places.get(target[1]) if target else None
             loop = [one for _, one in lines[first : i + 1]] if first is not None else []
             # An outer loop contains the inner ones, which begin later.
-            if sum(one.startswith(COUNTS) for one in loop) >= 16 and not any(
-                'b.' in one or one.startswith(('b\t', 'cb')) for one in loop[:-1]
-            ):
-                yield name[0], loop
+            if kernel.macs_of(loop) >= 1 and not any('b.' in one or one.startswith(('b\t', 'cb')) for one in loop[:-1]):
+                yield name[0], loop, kernel.macs_of(loop)
 
 
 def popcount_loop(pixels, vectors, accumulate='add {sum}.16b, {sum}.16b, {x}.16b'):
@@ -180,15 +221,26 @@ def executed(program, *arguments):
 
 
 def print_layers(folder):
-    """Print the instructions of layers: those of two runs without those of one."""
+    """Print the instructions of layers."""
     flags, parts = [*FLAGS, '-static'], ['binary', 'float', 'int8', 'dispatch']
-    program = build_program(folder, 'benchmarks/arm_layer.cc', parts, flags, ['aarch64-linux-gnu-g++'], KERNELS)
+
+    def count(source, sets, arguments, amount):
+        """Return the instructions of a run for `amount` of what it computes: those of two runs without those of one."""
+        program = build_program(folder, source, parts, flags, ['aarch64-linux-gnu-g++'], INT8_KERNELS)
+        counts = [executed(program, one, *arguments, 2) - executed(program, one, *arguments, 1) for one in sets]
+        return [f'{number / amount:.1f}' for number in counts]
+
     print('\n' + ' | '.join(['channels, filters, size, kernel', *KERNELS]))
     for layer in LAYERS:
         channels, filters, size, kernel = layer
-        macs = channels * filters * size**2 * kernel**2
-        counts = [executed(program, one, *layer, 2) - executed(program, one, *layer, 1) for one in KERNELS]
-        print(' | '.join([', '.join(map(str, layer)), *(f'{128 * count / macs:.1f}' for count in counts)]), flush=True)
+        amount = channels * filters * size**2 * kernel**2 / 128
+        print(' | '.join([', '.join(map(str, layer)), *count('benchmarks/arm_layer.cc', KERNELS, layer, amount)]), flush=True)
+    sets = ['reference', *INT8_KERNELS]
+    print('\n' + ' | '.join(['8-bit layer', *sets]))
+    for name, (words, blocks, period, taps, pixels) in {**INT8_LAYERS, **RESCALING}.items():
+        amount = pixels * blocks * (64 * words * taps / 128 if words else 1)
+        numbers = count('benchmarks/arm_int8_layer.cc', sets, (words, blocks, period, taps, pixels), amount)
+        print(' | '.join([name, *numbers]), flush=True)
 
 
 def main():
@@ -197,8 +249,10 @@ def main():
     mca = shutil.which(names[0] if names else 'llvm-mca-19') or shutil.which('llvm-mca')
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        kernels = [(f'{one}: {name}', loop) for one, wanted in KERNELS.items() for name, loop in loops_of(one, wanted, folder)]
-        print_table('kernel', [(name, loop, sum(line.startswith(COUNTS) for line in loop)) for name, loop in kernels], mca, folder)
+        for title, kernels in (('kernel', KERNELS), ('kernel of 8-bit layers', INT8_KERNELS)):
+            loops = [(f'{one}: {name}', *loop) for one, kernel in kernels.items() for name, *loop in loops_of(one, kernel, folder)]
+            different = {(name, len(lines), count): (name, lines, count) for name, lines, count in loops}  # some are there twice
+            print_table(title, different.values(), mca, folder)
         branch = ['cmp x1, x9', 'b.ne .L1']
         print_table('method', [(name, [*lines, *branch], count) for name, (lines, count) in methods().items()], mca, folder)
         if '--layers' in sys.argv:

@@ -37,7 +37,7 @@ KINDS = ('comparison', 'bound', 'sign', 'order', 'lock', 'check')
 SOURCES = {'python': ('bmx_melius/**/*.py', 'model_zoo/**/*.py'), 'cpp': ('bmx_melius/csrc/**/*.cc', 'bmx_melius/csrc/**/*.h')}
 # Not mutated: what is generated, what x86 processors do not compile or run, and peers and workers that need libraries outside the tests.
 EXCLUDED = re.compile(
-    r'csrc/program/operation_table\.h|csrc/program/older_systems\.cc|csrc/kernels/(arm|wasm)/|_(neon|dotprod|wasm)\.cc|csrc/peaks/peak_amx'
+    r'csrc/program/operation_table\.h|csrc/program/older_systems\.cc|csrc/kernels/(arm|wasm)/|_(neon|dotprod|i8mm|wasm)\.cc|csrc/peaks/peak_amx'
     r'|bench/peers/|distributed/horovod_workers|_version\.py'
 )
 

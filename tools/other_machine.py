@@ -27,10 +27,12 @@ from bmx_melius.deployment.convert.conversion import convert  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from model_zoo import get_model  # noqa: E402
 
-CASES = {'binary': 200, 'float_product': 100, 'float_map': 100}  # of kernels
+CASES = {'binary': 200, 'float_product': 100, 'float_map': 100, 'int8': 200}  # of kernels
 FLOAT_KERNELS = ('float_product', 'float_map')
 # Binary and float convolutions with what precedes and follows them: thresholds, transitions, PReLU, sigmoid, depthwise convolutions.
 NETWORKS = {'meliusnet22': True, 'reactnet18': True, 'real_to_binary18': True, 'mobilenet0.25': False}  # whether it has binary layers
+# With layers of 8-bit integers: in groups and chains, as transitions, of each channel.
+INT8_NETWORKS = {'meliusnet22': True, 'meliusnetc': True, 'mobilenet0.25': False}
 SIZE = 64
 
 
@@ -101,18 +103,19 @@ def check_networks(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Pa
     UserError
         If bits differ.
     """
-    shape = (1, 3, SIZE, SIZE)
-    for name, is_binary in NETWORKS.items():
+    shape, random = (1, 3, SIZE, SIZE), np.random.RandomState(0)
+    x, others = random.randn(*shape).astype(np.float32), random.randn(4, *shape[1:]).astype(np.float32)
+    x.tofile(folder / 'image')
+    networks = [('float32', None, *item) for item in NETWORKS.items()] + [('int8', others, *item) for item in INT8_NETWORKS.items()]
+    for kind, calibration, name, is_binary in networks:
         net = initialized(get_model(name, classes=10, **(of_size(name, SIZE) if is_binary else {})), shape, mx.init.Xavier())
         net.export(str(folder / 'net'))
-        convert(folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed', shape, verify=False)
-        x = np.random.RandomState(0).randn(*shape).astype(np.float32)
-        x.tofile(folder / 'image')
+        convert(folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed', shape, verify=False, calibration=calibration)
         digests = {'this machine': _digest(bmx.Session(folder / 'packed')(x))}
         for way, scores in run(folder / 'packed-0000.params', folder / 'image'):
             digests[way] = _digest(np.array(scores.split(), np.float32))
-        _require_equal(name, digests)
-        print(f'{name}: {digests["this machine"]}', flush=True)
+        _require_equal(f'{name}, {kind}', digests)
+        print(f'{name}, {kind}: {digests["this machine"]}', flush=True)
 
 
 def _digest(numbers):

@@ -31,7 +31,7 @@ ARM = Machine(
     compilers={'gcc': ['aarch64-linux-gnu-g++'], 'clang': ['clang++', '--target=aarch64-linux-gnu']},  # Clang needs the libraries of GCC
     flags=['-static'],
     launcher=['qemu-aarch64'],
-    instruction_sets=('reference', 'neon', 'dotprod'),
+    instruction_sets=('reference', 'neon', 'dotprod', 'i8mm'),
 )
 TOOLS = {
     **{'aarch64-linux-gnu-g++': 'g++-aarch64-linux-gnu', 'aarch64-linux-gnu-gcc': 'gcc-aarch64-linux-gnu', 'clang++': 'clang'},
@@ -43,7 +43,7 @@ SPEC = bmx.InputSpec(size=48, resize=56)
 NAMES = ['ant', 'bee', 'cat', 'dog', 'elk']
 
 # Processors in the emulator -> their instruction sets.
-AVAILABLE = {'cortex-a53': 'reference neon', 'cortex-a76': 'reference neon dotprod', 'max': 'reference neon dotprod'}
+AVAILABLE = {'cortex-a53': 'reference neon', 'cortex-a76': 'reference neon dotprod', 'max': 'reference neon dotprod i8mm'}
 
 
 def main():

@@ -36,7 +36,7 @@ PYPI = {  # folder -> packages and options; those of MXNet have the versions of 
     ]
     + ['idna', 'urllib3'],
 }
-INSTRUCTION_SETS = ['reference', 'neon', 'dotprod']
+INSTRUCTION_SETS = ['reference', 'neon', 'dotprod', 'i8mm']
 
 RUN = """
 import json, sys

@@ -31,8 +31,8 @@ def layers_of(graph):
     for node, layer in count_layers(graph).items():
         if node.operator not in ('Convolution', 'FullyConnected') or len(node.inputs[0].shape) not in (2, 4):
             continue
-        binary = layer.bits < 32 and layer.activation_bits <= 2
-        planes = 2**layer.activation_bits - 1 if binary else 1
+        kind = 'binary' if layer.bits < 32 and layer.activation_bits <= 2 else 'float'
+        planes = 2**layer.activation_bits - 1 if kind == 'binary' else 1
         channels, *size = node.inputs[0].shape[1:]
         if node.operator == 'FullyConnected':
             for length in size:
@@ -44,7 +44,7 @@ def layers_of(graph):
             integers(attributes.get(name, '')) or default for name, default in (('stride', (1, 1)), ('dilate', (1, 1)), ('pad', (0, 0)))
         ]
         groups = int(attributes.get('num_group', 1))
-        yield ZooLayer(binary, (channels * planes, *size, node.shape[1], *kernel, *pairs[0], *pairs[1], *pairs[2], groups))
+        yield ZooLayer(kind, (channels * planes, *size, node.shape[1], *kernel, *pairs[0], *pairs[1], *pairs[2], groups))
 
 
 def zoo_layers():
@@ -52,7 +52,7 @@ def zoo_layers():
     found = {layer for name in get_model_list() for layer in layers_of(read_graph(get_model(name), IMAGE))}
     return {
         'columns': list(COLUMNS),
-        **{kind: sorted(list(layer.numbers) for layer in found if layer.binary == (kind == 'binary')) for kind in ('binary', 'float')},
+        **{kind: sorted(list(layer.numbers) for layer in found if layer.kind == kind) for kind in ('binary', 'float')},
     }
 
 

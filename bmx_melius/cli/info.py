@@ -19,8 +19,9 @@ examples:
   bmx-melius info --json
   bmx-melius info --self-test # whether the engine computes correctly on this processor; takes about a minute
 
-The self-test computes all different layers of the networks of the zoo, at 224 x 224, with every instruction set of the engine that this
-processor has, and compares each bit with the interpreter in NumPy. The exit status is 1 if one differs.
+The self-test computes all different layers of the networks of the zoo, at 224 x 224, and float layers also with 8-bit integers, with every
+instruction set of the engine that this processor has, and compares each bit with the interpreter in NumPy. The exit status is 1 if one
+differs.
 """
 _FEATURES = ('MKLDNN', 'OPENMP', 'CUDA', 'CUDNN', 'OPENCV')  # of MXNet: those that determine its speed and whether it can decode images
 
@@ -66,10 +67,14 @@ def run(arguments, output):
 def _self_test_text(results):
     """Return a table of the results of the self-test, and a line for each error."""
     rows = [
-        (result.instruction_set, result.binary_layers, result.float_layers, 'equal' if result.passed else f'{_errors(result)} WRONG')
+        (
+            result.instruction_set,
+            *(result.binary_layers, result.float_layers, result.int8_layers),
+            'equal' if result.passed else f'{_errors(result)} WRONG',
+        )
         for result in results
     ]
-    lines = [table(('instruction set', 'binary layers', 'float layers', 'results'), rows, align='<>><')]
+    lines = [table(('instruction set', 'binary layers', 'float layers', 'int8 layers', 'results'), rows, align='<>>><')]
     for result in results:
         lines += [f'{result.instruction_set}: differs from the interpreter: {layer}' for layer in result.differences]
         lines += [f'{result.instruction_set}: {result.failure}'] * bool(result.failure)

@@ -218,7 +218,8 @@ void check_max_row(const Int8Kernels& kernels) {
 
 void check_convolve(const Int8Kernels& kernels) {
     const int taps = pick({1, 2, 9, 9, pick(1, 30)}), pixels = pick({1, 2, 7, 28, 56, pick(1, 60)});
-    const bool to_bytes = toss(), extreme = pick(0, 3) == 0;  // sums beyond 16 bits
+    const bool to_bytes = toss(), extreme = pick(0, 3) == 0;  // sums beyond 16 bits, also of x - 128 instead of x
+    const int most = pick({0, 255});
     const int groups = pick(1, 3);
     struct Group {
         Int8Blocks blocks;
@@ -233,7 +234,7 @@ void check_convolve(const Int8Kernels& kernels) {
         blocks.period = pick({1, 1, 2, 4, 8});
         blocks.count = pick(1, blocks.period == 1 ? kInt8Blocks : 4);
         blocks.first_word = pick(0, 3);
-        blocks.words = pick({1, 1, 2, pick(1, 12)});
+        blocks.words = taps > 2 ? pick({1, 1, 2, pick(1, 12)}) : pick({1, 16, 32, pick(1, 90)});
         blocks.first_output = outputs;
         blocks.outputs = pick({16 * blocks.count, 16 * blocks.count, 16 * blocks.count - pick(0, 15)});
         outputs += blocks.outputs + pick({0, 0, 1});
@@ -264,7 +265,7 @@ void check_convolve(const Int8Kernels& kernels) {
     }
     std::vector<uint8_t> x(pixels * step + 160 + 4 * words);
     for (uint8_t& byte : x) {
-        byte = static_cast<uint8_t>(extreme ? pick({255, 255, 254}) : pick(0, 255));
+        byte = static_cast<uint8_t>(extreme ? pick({most, most, 254}) : pick(0, 255));
     }
     Output y(to_bytes, pixels * y_pixel), expected = y;
     kernels.convolve(

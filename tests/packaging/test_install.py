@@ -100,21 +100,22 @@ def compile_with(source, tmp_path, unknown='', macros=ALL_PROCESSORS):
 
 def test_each_file_gets_the_flags_of_its_instruction_set_and_no_other(source, tmp_path):
     calls = compile_with(source, tmp_path)
-    objects = {'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o', 'binary_neon.o', 'binary_dotprod.o'}
+    objects = {'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o', 'binary_neon.o', 'binary_dotprod.o', 'int8_i8mm.o'}
     assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', *objects}
     for name, call in calls.items():
         ending, x86 = name.partition('.')[0].rpartition('_')[2], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}
         avxvnni, avx512 = {'-mavx2', '-mavxvnni'}, {'-mavx2', '-mavx512vpopcntdq'}
-        neon, dotprod = {'-march=armv8-a'}, {'-march=armv8.2-a+dotprod'}
-        expected = {'avx2': {'-mavx2'}, 'avxvnni': avxvnni, 'avx512': avx512, 'bf16': avx512, 'amx': x86, 'neon': neon, 'dotprod': dotprod}
-        assert set(call) & (x86 | avxvnni | neon | dotprod) == expected.get(ending, set()), name
-    assert {f'-DBMX_HAVE_{name}' for name in ('AVX2', 'AVXVNNI', 'AVX512', 'AMX', 'NEON', 'DOTPROD')} <= set(calls['dispatch.o'])
+        arm = {'neon': {'-march=armv8-a'}, 'dotprod': {'-march=armv8.2-a+dotprod'}, 'i8mm': {'-march=armv8.2-a+dotprod+i8mm'}}
+        expected = {'avx2': {'-mavx2'}, 'avxvnni': avxvnni, 'avx512': avx512, 'bf16': avx512, 'amx': x86, **arm}
+        assert set(call) & x86.union(avxvnni, *arm.values()) == expected.get(ending, set()), name
+    assert {f'-DBMX_HAVE_{name}' for name in ('AVX2', 'AVXVNNI', 'AVX512', 'AMX', 'NEON', 'DOTPROD', 'I8MM')} <= set(calls['dispatch.o'])
 
 
 def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_path):
-    unknown = '-mamx-int8 -mavx512vpopcntdq -mavxvnni -march=armv8-a -march=armv8.2-a+dotprod -msimd128'
+    unknown = '-mamx-int8 -mavx512vpopcntdq -mavxvnni -march=armv8-a -march=armv8.2-a+dotprod -march=armv8.2-a+dotprod+i8mm -msimd128'
     calls = compile_with(source, tmp_path, unknown)
-    assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'avxvnni' in name or 'neon' in name or 'dotprod' in name]
+    left_out = ('amx', 'avx512', 'avxvnni', 'neon', 'dotprod', 'i8mm')
+    assert not [name for name in calls if any(f'_{ending}.o' in name for ending in left_out)]
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == {'-DBMX_HAVE_AVX2'}
     assert 'binary_avx2.o' in calls
 
@@ -225,7 +226,7 @@ def test_instruction_sets_of_other_processors_are_omitted(backend, tmp_path):
         '#!/bin/bash\nfor flag do [[ $flag == -m* ]] || flags+=("$flag"); done\nexec g++ -U__x86_64__ -D__aarch64__=1 "${flags[@]}"\n'
     )
     compiler.chmod(0o755)
-    assert list(importlib.import_module('native_build').known_instruction_sets([str(compiler)])) == ['neon', 'dotprod']
+    assert list(importlib.import_module('native_build').known_instruction_sets([str(compiler)])) == ['neon', 'dotprod', 'i8mm']
 
 
 @needs_wheel

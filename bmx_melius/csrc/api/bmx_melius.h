@@ -45,10 +45,10 @@ const char* bmx_last_error(void);
 /* Return the version of the library, "MAJOR.MINOR.PATCH". */
 const char* bmx_version(void);
 
-/* Return the instruction set in use ("reference", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "wasm"), and
- * all that this build and this CPU support, separated by spaces, the best one last. The environment variable
- * BMX_MELIUS_ISA selects one by name; it is read once, at first use. bmx_isa returns NULL if it names one that is not
- * available. */
+/* Return the instruction set in use ("reference", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm",
+ * "wasm"), and all that this build and this CPU support, separated by spaces, the best one last. The environment
+ * variable BMX_MELIUS_ISA selects one by name; it is read once, at first use. bmx_isa returns NULL if it names one that
+ * is not available. */
 const char* bmx_isa(void);
 const char* bmx_available_isas(void);
 

@@ -80,21 +80,31 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 
 #elif defined(__aarch64__)
 
-// Bits of AT_HWCAP and, the last one, of AT_HWCAP2, which older headers lack.
-constexpr unsigned long kDotProducts = 1ul << 20, kSve = 1ul << 22, kSve2 = 1ul << 1;
+// Bits of AT_HWCAP and, the last two, of AT_HWCAP2, which older headers lack.
+constexpr unsigned long kDotProducts = 1ul << 20, kSve = 1ul << 22, kSve2 = 1ul << 1, kMatrixProducts = 1ul << 13;
 
-// Returns whether the processor has dot products and byte lookups that are as fast as additions, on which the kernels
-// of dotprod rely. According to LLVM's models, processors without dot products have slower ones, and so has Neoverse
-// V1.
-constexpr bool has_dotprod(unsigned long hwcap, unsigned long hwcap2) {
-    return (hwcap & kDotProducts) && (!(hwcap & kSve) || (hwcap2 & kSve2));
+constexpr bool has_dotprod(unsigned long hwcap) { return hwcap & kDotProducts; }
+
+constexpr bool has_i8mm(unsigned long hwcap, unsigned long hwcap2) {
+    return has_dotprod(hwcap) && (hwcap2 & kMatrixProducts);
 }
-static_assert(!has_dotprod(0, 0), "Cortex-A72");
-static_assert(has_dotprod(kDotProducts, 0), "Cortex-A76");
-static_assert(!has_dotprod(kDotProducts | kSve, 0), "Neoverse V1");
-static_assert(has_dotprod(kDotProducts | kSve, kSve2), "Neoverse V2");
 
-[[maybe_unused]] bool cpu_has_dotprod() { return has_dotprod(getauxval(AT_HWCAP), getauxval(AT_HWCAP2)); }
+// Returns whether a processor with dot products has byte lookups that are as fast as additions, on which the binary
+// kernels of dotprod rely. According to LLVM's models, processors without dot products have slower ones, and so has
+// Neoverse V1.
+constexpr bool has_fast_lookups(unsigned long hwcap, unsigned long hwcap2) {
+    return !(hwcap & kSve) || (hwcap2 & kSve2);
+}
+static_assert(!has_dotprod(0) && !has_i8mm(0, 0), "Cortex-A72");
+static_assert(has_dotprod(kDotProducts) && has_fast_lookups(kDotProducts, 0), "Cortex-A76");
+static_assert(!has_i8mm(kDotProducts, 0), "Cortex-A76");
+static_assert(!has_fast_lookups(kDotProducts | kSve, kMatrixProducts), "Neoverse V1");
+static_assert(has_i8mm(kDotProducts | kSve, kMatrixProducts), "Neoverse V1");
+static_assert(has_fast_lookups(kDotProducts | kSve, kSve2 | kMatrixProducts), "Neoverse V2");
+
+[[maybe_unused]] bool cpu_has_dotprod() { return has_dotprod(getauxval(AT_HWCAP)); }
+[[maybe_unused]] bool cpu_has_i8mm() { return has_i8mm(getauxval(AT_HWCAP), getauxval(AT_HWCAP2)); }
+[[maybe_unused]] bool cpu_has_fast_lookups() { return has_fast_lookups(getauxval(AT_HWCAP), getauxval(AT_HWCAP2)); }
 
 #endif
 
@@ -125,8 +135,7 @@ std::vector<InstructionSet> find_instruction_sets() {
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
         sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), nullptr,
-                        &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_avx512(),
-                        &float_kernels_avx512()});
+                        &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_amx(), &float_kernels_avx512()});
     }
 #endif
 #ifdef BMX_HAVE_BF16
@@ -139,16 +148,28 @@ std::vector<InstructionSet> find_instruction_sets() {
     }
 #endif
 #ifdef BMX_HAVE_NEON  // part of every aarch64 processor
-    add(binary_kernels_neon(), float_kernels_neon(), int8_kernels_reference());
+    add(binary_kernels_neon(), float_kernels_neon(), int8_kernels_neon());
 #endif
 #ifdef BMX_HAVE_DOTPROD
-    if (cpu_has_dotprod()) {  // its kernels always compute 32 filters, those of neon as few as 4
-        add(binary_kernels_dotprod(), float_kernels_neon(), int8_kernels_reference());
-        sets.back().binary_narrow = &binary_kernels_neon();
+    if (cpu_has_dotprod()) {
+        if (cpu_has_fast_lookups()) {  // these kernels always compute 32 filters, those of neon as few as 4
+            add(binary_kernels_dotprod(), float_kernels_neon(), int8_kernels_dotprod());
+            sets.back().binary_narrow = &binary_kernels_neon();
+        } else {
+            add(binary_kernels_neon(), float_kernels_neon(), int8_kernels_dotprod());
+        }
+        sets.back().name = "dotprod";
+    }
+#endif
+#if defined(BMX_HAVE_DOTPROD) && defined(BMX_HAVE_I8MM)
+    if (cpu_has_i8mm()) {
+        sets.push_back(sets.back());
+        sets.back().name = "i8mm";
+        sets.back().int8 = &int8_kernels_i8mm();
     }
 #endif
 #ifdef BMX_HAVE_WASM  // a module with vectors is loaded only by engines that have them
-    add(binary_kernels_wasm(), float_kernels_wasm(), int8_kernels_reference());
+    add(binary_kernels_wasm(), float_kernels_wasm(), int8_kernels_wasm());
 #endif
     return sets;
 }

@@ -1,11 +1,13 @@
 """Self-test of the engine on this processor: the layers of the model zoo, with every instruction set, against the interpreter.
 
 ``zoo_layers.json`` lists the different convolutions and dense layers of all networks of the zoo for images of 224 x 224, binary and float;
-``tools/zoo_layers.py`` writes it. All numbers in this test are small integers, so that the sums of float layers are exact as well, and the
-engine must give the same bits as the interpreter. Each instruction set runs in a separate process: it is chosen when the engine is
+``tools/zoo_layers.py`` writes it. Float layers are also tested as layers of 8-bit integers, which ``convert --int8`` makes of them. All
+numbers in the test of binary and float layers are small integers, so that the sums of float layers are exact as well, and the engine must
+give the same bits as the interpreter. Each instruction set runs in a separate process: it is chosen when the engine is
 loaded, and a fault that ends the process is a result like others.
 """
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -22,6 +24,7 @@ from typing import List, Optional, Sequence, Tuple
 import numpy as np
 
 from ..program import reference
+from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import OPERATIONS, REAL_KIND, SIDES, Operation, Value
 from ..program.program import Program
 from . import engine
@@ -32,6 +35,7 @@ COLUMNS = (
     *('channels', 'height', 'width', 'out_channels', 'kernel_h', 'kernel_w', 'stride_h', 'stride_w'),
     *('dilation_h', 'dilation_w', 'pad_h', 'pad_w', 'groups'),
 )
+KINDS = {'binary': 'binary', 'float': 'float', 'int8': 'float'}  # kinds of layers -> that of their list in `LAYERS_FILE`
 _OTHER_PRODUCTS = ('avx512', 'amx')  # instruction sets whose float layers have other kernels in other precisions than 'exact'
 
 
@@ -41,12 +45,13 @@ class ZooLayer:
 
     Attributes
     ----------
-    binary : bool
+    kind : str
+        ``'binary'``, ``'float'`` or ``'int8'``.
     numbers : tuple of int
         One for each of `COLUMNS`: the size of the input, and the attributes of the layer.
     """
 
-    binary: bool
+    kind: str
     numbers: Tuple[int, ...]
 
     @property
@@ -62,9 +67,9 @@ class ZooLayer:
 
     def __str__(self):
         a = self.attributes
-        kind, groups = 'binary' if self.binary else 'float', f', {a["groups"]} groups' if a['groups'] > 1 else ''
+        groups = f', {a["groups"]} groups' if a['groups'] > 1 else ''
         window = f'{a["kernel_h"]} x {a["kernel_w"]}, stride {a["stride_h"]}, dilation {a["dilation_h"]}'
-        return f'{kind} layer of {a["channels"]} to {a["out_channels"]} channels on {a["height"]} x {a["width"]}, {window}{groups}'
+        return f'{self.kind} layer of {a["channels"]} to {a["out_channels"]} channels on {a["height"]} x {a["width"]}, {window}{groups}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Result:
     Attributes
     ----------
     instruction_set : str
-    binary_layers, float_layers : int
+    binary_layers, float_layers, int8_layers : int
         Number of layers computed.
     differences : tuple of str
         The layers whose results differ from those of the interpreter, described.
@@ -85,6 +90,7 @@ class Result:
     instruction_set: str
     binary_layers: int
     float_layers: int
+    int8_layers: int
     differences: Tuple[str, ...]
     failure: Optional[str]
 
@@ -97,7 +103,7 @@ class Result:
 def zoo_layers(rows: Optional[int] = None) -> List[ZooLayer]:
     """Return the layers of the zoo, different from each other; with `rows` on maps of which only so many rows of the output remain."""
     stored = json.loads(LAYERS_FILE.read_text())
-    layers = [ZooLayer(kind == 'binary', tuple(numbers)) for kind in ('binary', 'float') for numbers in stored[kind]]
+    layers = [ZooLayer(kind, tuple(numbers)) for kind, stored_kind in KINDS.items() for numbers in stored[stored_kind]]
     return list(dict.fromkeys(layer if rows is None else layer.cropped(rows) for layer in layers))
 
 
@@ -144,11 +150,10 @@ def _result(instruction_set, process, layers, expected):
     lines = [json.loads(line) for line in output.splitlines()]
     if failure and len(lines) < len(layers):
         failure += f' at the {layers[len(lines)]}'
-    computed = layers[: len(lines)]
+    computed = collections.Counter(layer.kind for layer in layers[: len(lines)])
     return Result(
         instruction_set=instruction_set,
-        binary_layers=sum(layer.binary for layer in computed),
-        float_layers=sum(not layer.binary for layer in computed),
+        **{f'{kind}_layers': computed[kind] for kind in KINDS},
         differences=tuple(
             str(layer)
             for layer, wanted, found in zip(layers, expected, lines)
@@ -163,21 +168,31 @@ def _digest(array):
 
 
 def _example(layer):
-    """Return the operations of a layer, of which the last ones turn binary sums into bits, and its input, small integers."""
+    """Return the operations of a layer with what precedes and follows it, and its input."""
     a, random = layer.attributes, np.random.RandomState(zlib.crc32(repr(layer.numbers).encode()))
-    channels, filters, kernel = a['channels'], a['out_channels'], (a['kernel_h'], a['kernel_w'])
-    flat = (a['height'], a['width']) == (1, 1)
-
-    def numbers(*shape):  # few random bits each: the generator would take most of the time of the test
-        return np.frombuffer(random.bytes(math.prod(shape)), np.uint8).reshape(shape) % 4
-
-    x = numbers(1, channels, *([] if flat else [a['height'], a['width']])).astype(np.float32) - 2
     attributes = {name: a[name] for name in COLUMNS if name in OPERATIONS['conv'].attributes}
     attributes.update(dict.fromkeys(SIDES['h'], a['pad_h']), **dict.fromkeys(SIDES['w'], a['pad_w']))
-    if not layer.binary:
-        weight = numbers(filters, channels // a['groups'], *kernel).astype(np.float32) - 1
-        return [Operation('conv', (0,), {**attributes, 'has_bias': 0, 'half': 0}, {'weight': weight})], x
-    weight = numbers(filters, *kernel, channels // a['groups']) > 1
+    shape = (a['out_channels'], a['channels'] // a['groups'], a['kernel_h'], a['kernel_w'])
+    flat = (a['height'], a['width']) == (1, 1)
+    x = _random_bytes(random, 1, a['channels'], *([] if flat else [a['height'], a['width']]))
+    make = {'binary': _binary_operations, 'float': _float_operations, 'int8': _int8_operations}[layer.kind]
+    # few random bits each: the generator would take most of the time of the test
+    return make(attributes, shape, random, a['channels']), (x if layer.kind == 'int8' else x % 4 - np.float32(2)).astype(np.float32)
+
+
+def _random_bytes(random, *shape):
+    return np.frombuffer(random.bytes(math.prod(shape)), np.uint8).reshape(shape)
+
+
+def _float_operations(attributes, shape, random, channels):
+    weight = (_random_bytes(random, *shape) % 4).astype(np.float32) - 1
+    return [Operation('conv', (0,), {**attributes, 'has_bias': 0, 'half': 0}, {'weight': weight})]
+
+
+def _binary_operations(attributes, shape, random, channels):
+    """Return operations of which the last ones turn binary sums into bits."""
+    filters, inputs, *kernel = shape
+    weight = _random_bytes(random, filters, *kernel, inputs) % 4 > 1
 
     def threshold(source, size):
         arrays = {'threshold': random.randint(-8, 9, size).astype(np.float32), 'flip': random.randint(0, 2, size).astype(bool)}
@@ -185,11 +200,42 @@ def _example(layer):
 
     signs = Operation('threshold', (0,), {}, {'threshold': np.zeros(channels, np.float32), 'flip': np.zeros(channels, bool)})
     convolution = Operation('binary_conv', (1,), {**attributes, 'pad_value': -1, 'offset': 0, 'planes': 1}, {'weight': weight})
-    return [signs, convolution, threshold(2, filters), Operation('expand', (3,), {'low': -1})], x
+    return [signs, convolution, threshold(2, filters), Operation('expand', (3,), {'low': -1})]
+
+
+def _int8_operations(attributes, shape, random, channels):
+    """Return the layer between two of a weight for each channel: as in networks, it reads and stores bytes in an order of its own."""
+
+    def convolution(source, of_layer, weight, limits):
+        filters, inputs = len(weight), weight[0].size
+        low, high = limits
+        shift = 23 if high == MAX_BYTE else 16  # as conversion chooses them
+        factor = random.uniform(0.5, 1, filters) * (high - low) / (4 * 70 * 140 * math.sqrt(inputs))  # of sums
+        arrays = {
+            'weight': weight,
+            'pad': random.randint(0, MAX_BYTE + 1, weight.shape[1] * of_layer['groups']).astype(np.int32),
+            'multiplier': np.rint(factor * random.choice([-1, 1], filters) * 2**shift).astype(np.int32),
+            'offset': np.rint(random.uniform(0.3, 0.7, filters) * high * 2**OFFSET_SHIFT).astype(np.int32),
+        }
+        rescaling = {'shift': shift, 'result_min': low, 'result_max': high}
+        return Operation('int8_conv', (source,), {**of_layer, **rescaling}, arrays)
+
+    def of_each_channel(count):
+        window = {name: 1 for name in attributes if name.startswith(('kernel', 'stride', 'dilation'))}
+        return {**dict.fromkeys(attributes, 0), **window, 'out_channels': count, 'groups': count}
+
+    def weights(*shape):
+        return _random_bytes(random, *shape).view(np.int8)
+
+    return [
+        convolution(0, of_each_channel(channels), weights(channels, 1, 1, 1), (0, MAX_BYTE)),
+        convolution(1, attributes, weights(*shape), (0, MAX_BYTE)),
+        convolution(2, of_each_channel(shape[0]), weights(shape[0], 1, 1, 1), (-MAX_INT16, MAX_INT16)),
+    ]
 
 
 def _expected(layer):
-    """Return the digest of the result of each program of a layer: its sums, and for binary layers the signs of these."""
+    """Return the digest of the result of each program of a layer: its sums, and what the last operation makes of them."""
     operations, x = _example(layer)
     values = [x]
     for operation in operations:
@@ -198,8 +244,11 @@ def _expected(layer):
 
 
 def _outputs(layer):
-    """Return the numbers of the values that are compared. The engine keeps sums that only become signs as integers of 16 bits."""
-    return (2, 4) if layer.binary else (1,)
+    """Return the numbers of the values that are compared.
+
+    The engine keeps binary sums that only become signs as integers of 16 bits, and results that an 8-bit layer reads as bytes.
+    """
+    return {'binary': (2, 4), 'float': (1,), 'int8': (2, 3)}[layer.kind]
 
 
 def _computed(layer, precisions):
@@ -218,9 +267,9 @@ def _computed(layer, precisions):
 def main():
     """Print the digests of the layers in standard input, computed with the instruction set in use."""
     exact_only = engine.instruction_sets()[0] not in _OTHER_PRODUCTS
-    for binary, numbers in json.load(sys.stdin):
-        layer = ZooLayer(binary, tuple(numbers))
-        print(json.dumps(_computed(layer, ['exact'] if binary or exact_only else engine.PRECISIONS)), flush=True)
+    for kind, numbers in json.load(sys.stdin):
+        precisions = ['exact'] if kind != 'float' or exact_only else engine.PRECISIONS
+        print(json.dumps(_computed(ZooLayer(kind, tuple(numbers)), precisions)), flush=True)
 
 
 if __name__ == '__main__':

@@ -17,8 +17,8 @@ import zoo_layers as tool  # noqa: E402
 
 ROWS = 4  # of the maps in `make test`
 
-DENSE = ZooLayer(True, (65, 1, 1, 7, 1, 1, 1, 1, 1, 1, 0, 0, 1))
-STEM = ZooLayer(False, (3, 9, 9, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1))
+DENSE = ZooLayer('binary', (65, 1, 1, 7, 1, 1, 1, 1, 1, 1, 0, 0, 1))
+STEM = ZooLayer('float', (3, 9, 9, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1))
 
 
 def test_the_file_has_the_layers_of_all_networks_of_the_registry():
@@ -28,9 +28,10 @@ def test_the_file_has_the_layers_of_all_networks_of_the_registry():
 def test_the_layers_of_resnet18_are_those_of_its_stages():
     stages = [(64, 56), (128, 28), (256, 14), (512, 7)]
     for channels, size in stages:
-        assert ZooLayer(True, (channels, size, size, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1)) in zoo_layers()
+        assert ZooLayer('binary', (channels, size, size, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1)) in zoo_layers()
 
 
+@pytest.mark.timeout(1200)  # on busy cores
 @needs_engine
 def test_every_layer_of_the_zoo_equals_the_interpreter_with_every_instruction_set(long_run):
     layers = zoo_layers() if long_run else list({layer.cropped(ROWS): None for layer in zoo_layers()})
@@ -38,11 +39,12 @@ def test_every_layer_of_the_zoo_equals_the_interpreter_with_every_instruction_se
     assert [result.instruction_set for result in results] == instruction_sets()[1]
     for result in results:
         assert result.failure is None and result.differences == ()
-        assert result.binary_layers + result.float_layers == len(layers) > 250
+        assert result.binary_layers + result.float_layers + result.int8_layers == len(layers) > 350
+        assert result.int8_layers == result.float_layers  # each of them
 
 
 @pytest.mark.parametrize('rows', [1, 4])
-@pytest.mark.parametrize('layer', [STEM, ZooLayer(True, (64, 56, 56, 64, 3, 3, 1, 1, 2, 2, 2, 2, 1)), DENSE])
+@pytest.mark.parametrize('layer', [STEM, ZooLayer('binary', (64, 56, 56, 64, 3, 3, 1, 1, 2, 2, 2, 2, 1)), DENSE])
 def test_a_cropped_layer_has_the_wanted_rows(layer, rows):
     a = layer.cropped(rows).attributes
     extent = (a['kernel_h'] - 1) * a['dilation_h'] + 1
@@ -62,7 +64,7 @@ def test_layers_that_differ_are_named(monkeypatch):
 
 @needs_engine
 def test_an_engine_that_fails_is_a_result_that_names_the_layer(monkeypatch):
-    impossible = ZooLayer(True, (65, 1, 1, 7, 1, 1, 1, 1, 1, 1, 0, 0, 3))
+    impossible = ZooLayer('binary', (65, 1, 1, 7, 1, 1, 1, 1, 1, 1, 0, 0, 3))
     monkeypatch.setattr(self_test, '_expected', lambda layer: [])
     for result in run_self_test([DENSE, impossible]):
         assert result.binary_layers == 1 and not result.passed
@@ -70,16 +72,17 @@ def test_an_engine_that_fails_is_a_result_that_names_the_layer(monkeypatch):
 
 
 def test_the_command_prints_a_table_and_fails_where_the_engine_is_wrong(run, monkeypatch):
-    right, wrong = Result('avx2', 168, 121, (), None), Result('avx512', 168, 121, ('binary layer of 128', 'float layer of 3'), None)
-    killed = Result('amx', 5, 0, (), 'ended by SIGILL at the binary layer of 64')
+    differences = ('binary layer of 128', 'float layer of 3')
+    right, wrong = Result('avx2', 168, 121, 120, (), None), Result('avx512', 168, 121, 120, differences, None)
+    killed = Result('amx', 5, 0, 0, (), 'ended by SIGILL at the binary layer of 64')
     monkeypatch.setattr(info, 'run_self_test', lambda layers: [right])
     status, output, _ = run('info', '--self-test')
-    assert status == 0 and 'avx2                       168           121  equal' in output and 'wrong' not in output
+    assert status == 0 and 'avx2                       168           121          120  equal' in output and 'wrong' not in output
     monkeypatch.setattr(info, 'run_self_test', lambda layers: [right, wrong, killed])
     status, output, _ = run('info', '--self-test')
     assert status == 1
     for line in (
-        'avx512                     168           121  2 WRONG',
+        'avx512                     168           121          120  2 WRONG',
         'avx512: differs from the interpreter: binary layer of 128',
         'amx: ended by SIGILL at the binary layer of 64',
         'The engine is wrong on this processor: please report this output; BMX_MELIUS_ISA=avx2 selects kernels that are correct here.',

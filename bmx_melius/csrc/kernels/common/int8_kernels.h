@@ -119,5 +119,10 @@ const Int8Kernels& int8_kernels_reference();
 const Int8Kernels& int8_kernels_avx2();
 const Int8Kernels& int8_kernels_avxvnni();
 const Int8Kernels& int8_kernels_avx512();
+const Int8Kernels& int8_kernels_amx();
+const Int8Kernels& int8_kernels_neon();
+const Int8Kernels& int8_kernels_dotprod();
+const Int8Kernels& int8_kernels_i8mm();
+const Int8Kernels& int8_kernels_wasm();
 
 }  // namespace bmx
