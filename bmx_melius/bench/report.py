@@ -8,8 +8,7 @@ from ..reporting import table
 def machine_lines(machine):
     """Return lines that describe the machine, and a table of the peak rates of one thread for each method of its instruction set."""
     rows = [
-        (peak['kind'], peak['method'], *(f'{peak[key] / 1e9:.0f}' for key in ('in_registers', 'in_cache')))
-        for peak in machine['peaks']
+        (peak['kind'], peak['method'], *(f'{peak[key] / 1e9:.0f}' for key in ('in_registers', 'in_cache'))) for peak in machine['peaks']
     ]
     return (
         f'{machine["processor"]}, {machine["usable_cores"]} usable cores, instruction set {machine["instruction_set"]} '

@@ -139,7 +139,7 @@ def _int8(arguments, packed, exported, input_shape):
     from ..bench.networks import calibration_images, convert
 
     if exported is None:
-        raise UserError(f'--int8 is for networks of the zoo: quantize {arguments.network} with bmx-melius convert --int8 and time the result')
+        raise UserError(f'--int8 is for networks of the zoo: quantize {arguments.network} with convert --int8 and time the result')
     half = convert(exported, 'half', input_shape, half=True)
     forms = (('float', 'float layers', packed), ('half', 'float layers, weights in half precision', half))
     return convert(exported, 'int8', input_shape, calibration=calibration_images(input_shape)), forms

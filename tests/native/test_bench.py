@@ -269,7 +269,7 @@ def is_open_in(process, path):
         (['meliusnet99'], r"unknown network 'meliusnet99'"),
         (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape includes the batch'),
         (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
-        (['EXPORTED-packed', '--int8'], 'quantize .*-packed with bmx-melius convert --int8'),
+        (['EXPORTED-packed', '--int8'], 'quantize .*-packed with convert --int8'),
     ],
 )
 @needs_engine
