@@ -32,6 +32,7 @@ struct NarrowLanes {
           summand(_mm512_loadu_si512(r.summand)),
           shift(_mm512_set1_epi32(r.shift)) {}
 
+    __m512i slope() const { return factor; }
     __m512i operator()(__m512i n) const {
         const __m512i limited = _mm512_min_epi32(_mm512_max_epi32(n, low), high);
         return _mm512_srav_epi32(_mm512_add_epi32(_mm512_mullo_epi32(limited, factor), summand), shift);
@@ -43,6 +44,7 @@ struct WideLanes {
     __m512i even, odd, even_offset, odd_offset, min, max;
     __m128i shift;
 
+    WideLanes() = default;
     explicit WideLanes(const Rescaling& r) {
         const __m512i multiplier = _mm512_loadu_si512(r.multiplier), offset = _mm512_loadu_si512(r.offset);
         const __m512i half = _mm512_set1_epi64(int64_t(1) << (r.shift - 1));
@@ -57,6 +59,7 @@ struct WideLanes {
         shift = _mm_cvtsi32_si128(r.shift);
     }
 
+    __m512i slope() const { return even; }
     __m512i limited(__m512i product, __m512i offset) const {
         const __m512i y = _mm512_sra_epi64(_mm512_add_epi64(product, offset), shift);
         return _mm512_min_epi64(_mm512_max_epi64(y, min), max);
@@ -113,19 +116,19 @@ void rescale_lanes(const RescaleRow& row, const T* x) {
     }
 }
 
-// Rescales 32 kVectors channels of integers to bytes with 32 bits. Rescaling keeps the order of numbers, or reverses it
-// where the factor is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest
-// number of a window.
-template <int kVectors>
+// Rescales 32 kVectors channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the
+// slope is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a
+// window.
+template <int kVectors, class Lanes>
 void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
-    NarrowLanes rescaled[2 * kVectors];
+    Lanes rescaled[2 * kVectors];
     __m512i flips[kVectors];
     for (int v = 0; v < kVectors; ++v) {
         const Rescaling r = row.rescaling.from(channel + 32 * v);
-        rescaled[2 * v] = NarrowLanes(r);
-        rescaled[2 * v + 1] = NarrowLanes(r.from(kInt8Lanes));
-        const __m256i low = _mm512_cvtsepi32_epi16(rescaled[2 * v].factor);
-        const __m256i high = _mm512_cvtsepi32_epi16(rescaled[2 * v + 1].factor);
+        rescaled[2 * v] = Lanes(r);
+        rescaled[2 * v + 1] = Lanes(r.from(kInt8Lanes));
+        const __m256i low = _mm512_cvtsepi32_epi16(rescaled[2 * v].slope());
+        const __m256i high = _mm512_cvtsepi32_epi16(rescaled[2 * v + 1].slope());
         flips[v] = _mm512_srai_epi16(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), 15);
     }
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -156,26 +159,29 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     }
 }
 
+template <class Lanes>
 void rescale_integers(const RescaleRow& row, const int16_t* x) {
+    constexpr int kVectors = std::is_same<Lanes, NarrowLanes>::value ? 2 : 1;  // whose constants fit in registers
     int c = 0;
-    for (; c + 64 <= row.channels; c += 64) {
-        rescale_integers<2>(row, x, c);
+    for (; c + 32 * kVectors <= row.channels; c += 32 * kVectors) {
+        rescale_integers<kVectors, Lanes>(row, x, c);
     }
     for (; c + 32 <= row.channels; c += 32) {
-        rescale_integers<1>(row, x, c);
+        rescale_integers<1, Lanes>(row, x, c);
     }
     if (c < row.channels) {
         RescaleRow rest = row;
         rest.channels -= c;
         rest.rescaling = row.rescaling.from(c);
         rest.y = static_cast<uint8_t*>(row.y) + c;
-        rescale_lanes<NarrowLanes>(rest, x + c);
+        rescale_lanes<Lanes>(rest, x + c);
     }
 }
 
 void rescale(const RescaleRow& row) {
-    if (row.type == DataType::i16 && row.rescaling.low && !row.scale && row.to_bytes) {
-        rescale_integers(row, static_cast<const int16_t*>(row.x));
+    if (row.type == DataType::i16 && !row.scale && row.to_bytes) {
+        const int16_t* x = static_cast<const int16_t*>(row.x);
+        row.rescaling.low ? rescale_integers<NarrowLanes>(row, x) : rescale_integers<WideLanes>(row, x);
         return;
     }
     visit_typed(row.type, row.x, [&](const auto* x) {

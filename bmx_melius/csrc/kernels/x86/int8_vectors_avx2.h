@@ -26,9 +26,44 @@ struct NarrowHalf {
           factor(load(r.factor)),
           summand(load(r.summand)),
           shift(_mm256_set1_epi32(r.shift)) {}
+    __m256i slope() const { return factor; }
     __m256i operator()(__m256i n) const {
         const __m256i limited = _mm256_min_epi32(_mm256_max_epi32(n, low), high);
         return _mm256_srav_epi32(_mm256_add_epi32(_mm256_mullo_epi32(limited, factor), summand), shift);
+    }
+};
+
+// With 64 bits, of a shift of at most 32: products of even and of odd lanes are computed one after the other. They are
+// limited before they are shifted, by zeros, because AVX2 neither shifts signs in nor has a minimum of 64 bits.
+struct WideHalf {
+    static constexpr int kMaxShift = 32;
+
+    __m256i even, odd, even_offset, odd_offset, min, max;
+    __m128i shift;
+
+    explicit WideHalf(const Rescaling& r) {
+        const __m256i one = _mm256_set1_epi64x(int64_t(1) << (r.shift - kOffsetShift));
+        const __m256i half = _mm256_set1_epi64x(int64_t(1) << (r.shift - 1));
+        const __m256i offset = NarrowHalf::load(r.offset);
+        even = NarrowHalf::load(r.multiplier);
+        odd = _mm256_srli_epi64(even, 32);
+        even_offset = _mm256_add_epi64(_mm256_mul_epi32(offset, one), half);
+        odd_offset = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(offset, 32), one), half);
+        min = _mm256_set1_epi64x(r.min * (int64_t(1) << r.shift));
+        max = _mm256_set1_epi64x(r.max * (int64_t(1) << r.shift));
+        shift = _mm_cvtsi32_si128(r.shift);
+    }
+    __m256i slope() const { return even; }
+    __m256i limited(__m256i product, __m256i offset) const {
+        const __m256i exact = _mm256_add_epi64(product, offset);
+        const __m256i upper = _mm256_blendv_epi8(exact, min, _mm256_cmpgt_epi64(min, exact));
+        const __m256i y = _mm256_blendv_epi8(upper, max, _mm256_cmpgt_epi64(upper, max));
+        return _mm256_srl_epi64(y, shift);
+    }
+    __m256i operator()(__m256i n) const {
+        const __m256i low = limited(_mm256_mul_epi32(n, even), even_offset);
+        const __m256i high = limited(_mm256_mul_epi32(_mm256_srli_epi64(n, 32), odd), odd_offset);
+        return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0xaa);
     }
 };
 
@@ -36,13 +71,14 @@ struct NarrowHalf {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
 }
 
-// Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the factor is
+// Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the slope is
 // negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a window.
-inline void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
+template <class Half>
+void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     const Rescaling r = row.rescaling.from(channel);
-    const NarrowHalf low(r), high(r.from(kHalfLanes));
-    const __m256i factors = _mm256_permute4x64_epi64(_mm256_packs_epi32(low.factor, high.factor), 0xd8);
-    const __m256i flips = _mm256_srai_epi16(factors, 15);
+    const Half low(r), high(r.from(kHalfLanes));
+    const __m256i slopes = _mm256_permute4x64_epi64(_mm256_packs_epi32(low.slope(), high.slope()), 0xd8);
+    const __m256i flips = _mm256_srai_epi16(slopes, 15);
     for (int i = 0; i < row.pixels; ++i) {
         const int16_t* from = x + i * row.step + channel;
         __m256i n = _mm256_xor_si256(load_integers(from + row.window[0]), flips);
@@ -59,14 +95,16 @@ inline void rescale_integers(const RescaleRow& row, const int16_t* x, int channe
 }
 
 [[maybe_unused]] void rescale_at_once(const RescaleRow& row) {
-    if (row.type == DataType::f32 || !row.rescaling.low || row.scale || !row.to_bytes) {
+    const bool is_narrow = row.rescaling.low;
+    if (row.type == DataType::f32 || row.scale || !row.to_bytes ||
+        (!is_narrow && row.rescaling.shift > WideHalf::kMaxShift)) {
         rescale_row(row);
         return;
     }
     const int16_t* x = static_cast<const int16_t*>(row.x);
     int c = 0;
     for (; c + kInt8Lanes <= row.channels; c += kInt8Lanes) {
-        rescale_integers(row, x, c);
+        is_narrow ? rescale_integers<NarrowHalf>(row, x, c) : rescale_integers<WideHalf>(row, x, c);
     }
     if (c < row.channels) {
         RescaleRow rest = row;
