@@ -1,6 +1,7 @@
 #include "steps/int8_step.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "program/operation_table.h"
@@ -135,6 +136,52 @@ bool can_store(const std::vector<BlocksShape>& shapes, const Reading& reading) {
     return std::all_of(shapes.begin(), shapes.end(), [&](const BlocksShape& shape) {
         return shape.first_output % reading.channels() == 0 && shape.outputs % reading.channels() == 0;
     });
+}
+
+// --- shuffle of channels --------------------------------------------------------------------------
+
+constexpr int kTile = 8;
+
+// Transposes 8 rows of 8 bytes: blocks of 4 x 4, of 2 x 2, then single bytes change places.
+void transpose_tile(const uint8_t* from, int from_row, uint8_t* to, int to_row) {
+    uint64_t rows[kTile];
+    for (int i = 0; i < kTile; i++) {
+        std::memcpy(rows + i, from + i * from_row, sizeof rows[i]);
+    }
+    const auto exchange = [&](int distance, uint64_t mask) {
+        for (int i = 0; i < kTile; i++) {
+            if (!(i & distance)) {
+                const uint64_t changed = ((rows[i] >> 8 * distance) ^ rows[i + distance]) & mask;
+                rows[i + distance] ^= changed;
+                rows[i] ^= changed << 8 * distance;
+            }
+        }
+    };
+    exchange(4, 0x00000000ffffffff);
+    exchange(2, 0x0000ffff0000ffff);
+    exchange(1, 0x00ff00ff00ff00ff);
+    for (int i = 0; i < kTile; i++) {
+        std::memcpy(to + i * to_row, rows + i, sizeof rows[i]);
+    }
+}
+
+// Transposes a matrix of bytes. Tiles at its end overlap those before.
+void transpose(const uint8_t* from, int rows, int columns, uint8_t* to) {
+    if (rows < kTile || columns < kTile) {
+        for (int column = 0; column < columns; column++) {
+            for (int row = 0; row < rows; row++) {
+                to[column * rows + row] = from[row * columns + column];
+            }
+        }
+        return;
+    }
+    for (int at_row = 0; at_row < rows; at_row += kTile) {
+        const int row = std::min(at_row, rows - kTile);
+        for (int at_column = 0; at_column < columns; at_column += kTile) {
+            const int column = std::min(at_column, columns - kTile);
+            transpose_tile(from + row * columns + column, columns, to + column * rows + row, rows);
+        }
+    }
 }
 
 // --- windows -------------------------------------------------------------------------------------
@@ -466,15 +513,10 @@ void Int8Step::first_rows(const Memory& memory, const Map& map, int64_t begin, i
         }
     }
     for (int64_t row = begin; row < end && spec_.shuffle_groups > 1; row++) {
-        const int groups = spec_.shuffle_groups, in_group = channels_ / groups;
         for (int64_t x = 0; x < map.width; x++) {
             uint8_t* pixel = row_of_map(row) + x * map.pixel;
             std::copy_n(pixel, channels_, scratch);
-            for (int j = 0; j < in_group; j++) {
-                for (int group = 0; group < groups; group++) {
-                    *pixel++ = scratch[group * in_group + j];
-                }
-            }
+            transpose(scratch, spec_.shuffle_groups, channels_ / spec_.shuffle_groups, pixel);
         }
     }
 }
