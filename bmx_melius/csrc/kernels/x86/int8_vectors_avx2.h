@@ -356,7 +356,7 @@ template <class Products>
 void convolve_with(const Int8Row& row) {
     for (const Int8Blocks* blocks = row.blocks; blocks < row.blocks + row.blocks_count; ++blocks) {
         const auto convolve = [&](auto period) {
-            blocks->rescaling.low && stays_in_blocks(*blocks)
+            blocks->rescaling.low&& stays_in_blocks(*blocks)
                 ? convolve_each_block<Products, decltype(period)::value>(row, *blocks)
                 : convolve_any_blocks<Products, decltype(period)::value>(row, *blocks);
         };
