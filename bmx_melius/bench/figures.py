@@ -5,32 +5,36 @@ from .rows import BATCH, LAYERS, WIDTHS
 FLOAT_FORMS = ('exported', 'folded', 'thresholds')
 
 
-def from_steps(steps, seconds, peak_binary, peak_float):
-    """Return the percentages of the machine's peaks that the binary and the float steps reach, and the time at these peaks.
+def from_steps(steps, seconds, peaks):
+    """Return the percentages of the machine's peaks that the steps of each kind reach, and the time at these peaks.
 
     Parameters
     ----------
     steps : list of Step
     seconds : float
         Time of a run.
-    peak_binary, peak_float : float
-        Peak multiply-accumulates per second of as many threads as the steps used.
+    peaks : dict of kind to float
+        Peak multiply-accumulates per second of as many threads as the steps used; 0 if it is not known.
     """
-    floor = sum(step.macs / (peak_binary if step.binary else peak_float) for step in steps)
-    layers = {step.name: 100 * step.macs / step.seconds / peak_binary for step in steps if step.binary and step.macs}
+    working = [step for step in steps if step.macs]
+    known = all(peaks[step.kind] for step in working)
+    floor = sum(step.macs / peaks[step.kind] for step in working) if known else 0
+    layers = {step.name: 100 * step.macs / step.seconds / peaks['binary'] for step in working if step.kind == 'binary'}
     return {
-        'binary_peak_percent': _share([step for step in steps if step.binary], peak_binary),
+        'binary_peak_percent': _share(working, 'binary', peaks),
         'binary_peak_percent_by_layer': layers,
         'binary_peak_percent_least': min(layers.values(), default=None),
-        'float_peak_percent': _share([step for step in steps if not step.binary and step.macs], peak_float),
-        'floor_ms': floor * 1e3,
+        'float_peak_percent': _share(working, 'float', peaks),
+        'int8_peak_percent': _share(working, 'int8', peaks),
+        'floor_ms': floor * 1e3 if floor else None,
         'floor_ratio': seconds / floor if floor else None,
     }
 
 
-def _share(steps, peak):
-    seconds = sum(step.seconds for step in steps)
-    return 100 * sum(step.macs for step in steps) / seconds / peak if seconds else None
+def _share(steps, kind, peaks):
+    chosen = [step for step in steps if step.kind == kind]
+    seconds = sum(step.seconds for step in chosen)
+    return 100 * sum(step.macs for step in chosen) / seconds / peaks[kind] if seconds and peaks[kind] else None
 
 
 def from_rows(results):
@@ -44,9 +48,9 @@ def from_rows(results):
         The result of `comparison.compare`.
     """
 
-    def seconds(*keys):
-        """Return the time of the fastest of these rows, or None."""
-        return min((results[key]['seconds'] for key in keys if 'seconds' in results.get(key, {})), default=None)
+    def seconds(*keys, which='seconds'):
+        """Return the median time, or another one, of the fastest of these rows, or None."""
+        return min((results[key][which] for key in keys if which in results.get(key, {})), default=None)
 
     def ratio(slow, fast):
         return None if slow is None or fast is None else slow / fast
@@ -56,6 +60,8 @@ def from_rows(results):
     one_thread = seconds('packed one thread') or packed
     batch = seconds(f'packed batch {BATCH}')
     figures = {
+        'time_of_int8_to_float_ratio': ratio(seconds('packed'), seconds('packed float')),
+        'time_of_int8_to_float_ratio_least': ratio(seconds('packed', which='least'), seconds('packed float', which='least')),
         'speedup_over_mxnet_exported': ratio(seconds('mxnet float exported'), packed),
         'speedup_over_mxnet_float': ratio(seconds(*(f'mxnet float {form}' for form in FLOAT_FORMS)), packed),
         'speedup_of_two_threads': ratio(one_thread, seconds('packed two threads')),

@@ -12,7 +12,9 @@ import time
 import numpy as np
 
 from ..deployment.runtime import engine
+from ..deployment.runtime.engine import MAC_KINDS
 from ..deployment.runtime.session import Session
+from ..files.exported import Exported
 from ..process import processor, usable_cores
 from . import figures, first_result
 from .comparison import make_input
@@ -24,18 +26,25 @@ _PROCESSES = 3  # for the time to the first result
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of the engine: its operations, its median time in seconds, and the number of multiply-accumulates and their kind."""
+    """One step of the engine: its operations, its median time in seconds, and the number of multiply-accumulates and their kind.
+
+    Kinds are those of `engine.MAC_KINDS`.
+    """
 
     name: str
     seconds: float
     macs: int
-    binary: bool
+    kind: str
+
+    def to_json(self):
+        """Return a dict, in which ``binary`` says whether the kind is binary."""
+        return {**dataclasses.asdict(self), 'binary': self.kind == 'binary'}
 
 
 def measure_machine():
     """Return a dict with processor, cores, instruction sets, and the peak multiply-accumulates per second of one thread.
 
-    The peaks are those of the fastest binary and the fastest float method in registers; ``peaks`` lists all methods.
+    The peak of each kind is that of its fastest method in registers, 0 if there is none; ``peaks`` lists all methods.
 
     Raises
     ------
@@ -44,15 +53,18 @@ def measure_machine():
     """
     engine.require_engine()
     isa, available = engine.instruction_sets()
-    peaks = engine.measure_peaks(_PEAK_SECONDS)
+    peaks = [
+        {'method': method, 'kind': MAC_KINDS[kind], 'binary': MAC_KINDS[kind] == 'binary', 'in_registers': registers, 'in_cache': cache}
+        for method, kind, registers, cache in engine.measure_peaks(_PEAK_SECONDS)
+    ]
+    best = {kind: max((peak['in_registers'] for peak in peaks if peak['kind'] == kind), default=0) for kind in MAC_KINDS}
     return {
         'processor': processor(),
         'usable_cores': usable_cores(),
         'instruction_set': isa,
         'instruction_sets': available,
-        'peaks': [dict(zip(('method', 'binary', 'in_registers', 'in_cache'), peak)) for peak in peaks],
-        'peak_binary_macs_per_second': max(rate for _, binary, rate, _ in peaks if binary),
-        'peak_float_macs_per_second': max(rate for _, binary, rate, _ in peaks if not binary),
+        'peaks': peaks,
+        **{f'peak_{kind}_macs_per_second': rate for kind, rate in best.items()},
     }
 
 
@@ -70,8 +82,8 @@ def measure(prefix, input_shape, threads, repetitions, machine):
     Returns
     -------
     dict
-        ``latency``, ``working_memory_bytes``, ``steps``, and ``figures``: those computed from the steps, and those of
-        `measure_first_result`.
+        ``latency``, ``file_bytes``, ``working_memory_bytes``, ``steps``, and ``figures``: those computed from the steps, and
+        those of `measure_first_result`.
     """
     session = Session(prefix, threads=threads)
     array = make_input(input_shape)
@@ -91,10 +103,11 @@ def measure(prefix, input_shape, threads, repetitions, machine):
             'images_per_second': input_shape[0] / median,
             'threads': threads,
         },
+        'file_bytes': Exported(prefix).file_bytes(),
         'working_memory_bytes': session.working_memory(array),
-        'steps': [dataclasses.asdict(step) for step in steps],
+        'steps': [step.to_json() for step in steps],
         'figures': {
-            **figures.from_steps(steps, median, *(threads * machine[f'peak_{kind}_macs_per_second'] for kind in ('binary', 'float'))),
+            **figures.from_steps(steps, median, {kind: threads * machine[f'peak_{kind}_macs_per_second'] for kind in MAC_KINDS}),
             **measure_first_result(prefix, array, threads),
         },
     }
@@ -136,6 +149,6 @@ def measure_steps(session, array, repetitions):
     """
     runs = [session.profile(array) for _ in range(repetitions + 1)][1:]  # the first run warms up the caches
     return [
-        Step(f'{number:02} {name}', statistics.median(run[number][1] for run in runs), macs, binary)
-        for number, (name, _, macs, binary) in enumerate(runs[0])
+        Step(f'{number:02} {name}', statistics.median(run[number][1] for run in runs), macs, MAC_KINDS[kind])
+        for number, (name, _, macs, kind) in enumerate(runs[0])
     ]

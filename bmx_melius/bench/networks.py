@@ -41,13 +41,24 @@ def export(network, prefix, input_shape):
 
 
 def pack(network, prefix, input_shape, **options):
-    """`export` a network and convert it, with further `options` of `convert`; return the prefix of the packed files."""
-    from ..deployment.convert.conversion import convert
-
+    """`export` a network and `convert` it; return the prefix of the packed files."""
     export(network, prefix, input_shape)
-    packed = f'{prefix}-packed'
-    convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, (1, *input_shape[1:]), verify=False, **options)
+    return convert(prefix, 'packed', input_shape, **options)
+
+
+def convert(prefix, form, input_shape, **options):
+    """Convert exported files with further options of `conversion.convert`; return the prefix of the packed ones, which ends in `form`."""
+    from ..deployment.convert import conversion
+
+    packed = f'{prefix}-{form}'
+    conversion.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, (1, *input_shape[1:]), verify=False, **options)
     return packed
+
+
+def calibration_images(input_shape):
+    """Return images with which `convert` quantizes real-valued layers: standard normal numbers, like those of `export`."""
+    random = np.random.default_rng(_SEED + 1)
+    return random.standard_normal((_CALIBRATION_IMAGES, *input_shape[1:]), dtype=np.float32)
 
 
 def single_layer(channels, size):

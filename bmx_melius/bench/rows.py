@@ -61,8 +61,20 @@ class Row:
 GROUPS = ('packed', 'mxnet', 'onnxruntime', 'litert', 'openvino', 'larq')
 
 
-def network_rows(prefix, exported, input_shape, threads):
-    """Return rows of the packed network, in `Session` and in MXNet, and of the float network, unless its prefix `exported` is None."""
+def network_rows(prefix, exported, input_shape, threads, forms=()):
+    """Return rows of a packed network and of the float network.
+
+    Parameters
+    ----------
+    prefix : str
+        Of the packed files, which run in `Session` and in MXNet.
+    exported : str or None
+        Prefix of the exported files, if there are any.
+    input_shape : tuple of int
+    threads : int
+    forms : sequence of tuple (name, title, prefix)
+        Other packed forms of the network, to run in `Session`.
+    """
     batch = (BATCH, *input_shape[1:])
     packed = {'prefix': prefix}
     rows = [
@@ -71,6 +83,8 @@ def network_rows(prefix, exported, input_shape, threads):
         Row(f'packed batch {BATCH}', f'bmx-melius, batch of {BATCH}', 'packed', session, batch, threads, packed),
         Row('packed in mxnet', 'bmx-melius in MXNet', 'packed', mxnet_packed, input_shape, threads, packed, _MXNET),
     ]
+    for name, title, other in forms:
+        rows.append(Row(f'packed {name}', f'bmx-melius, {title}', 'packed', session, input_shape, threads, {'prefix': other}))
     if threads != 1:
         rows.append(Row('packed one thread', 'bmx-melius, one thread', 'packed', session, input_shape, 1, packed))
     if exported is not None:

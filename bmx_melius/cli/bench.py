@@ -16,6 +16,7 @@ examples:
   bmx-melius bench out/best-packed --threads 2 --batch 8
   bmx-melius bench meliusnet22 --compare                    # compared with all installed libraries
   bmx-melius bench meliusnet22 --compare mxnet,onnxruntime --json
+  bmx-melius bench meliusnet22 --int8 --compare onnxruntime # float layers as 8-bit integers, compared with the network without them
 
 --compare runs each library in a separate process, alternately, on the same input, with random weights: nothing is downloaded.
 pip install bmx-melius[bench] installs the libraries.
@@ -51,6 +52,12 @@ def add_parser(commands):
         help='also time other libraries, separated by commas: mxnet, onnxruntime, litert, openvino, larq (default: all of them)',
     )
     parser.add_argument(
+        '--int8',
+        action='store_true',
+        help='quantize the float layers of a network of the zoo to int8, as convert --int8 does, with random images; '
+        '--compare also times it without that, and with weights in half precision',
+    )
+    parser.add_argument(
         '--by', choices=('step', 'kind'), default='step', help='rows of the table: steps, or kinds of steps (default: step)'
     )
     add_json_flag(parser)
@@ -66,19 +73,22 @@ def run(arguments, output):
     content = {'network': arguments.network, 'machine': latency.measure_machine()}
     with tempfile.TemporaryDirectory() as folder:
         prefix, exported, input_shape = _packed(arguments, folder)
+        forms = ()
+        if arguments.int8:
+            prefix, forms = _int8(arguments, prefix, exported, input_shape)
         content['input_shape'] = input_shape
         content.update(latency.measure(prefix, input_shape, arguments.threads, arguments.repetitions, content['machine']))
         if groups:
-            content['comparison'] = _compare(prefix, exported, input_shape, arguments, groups)
+            content['comparison'] = _compare(prefix, exported, input_shape, arguments, groups, forms)
     content['figures'].update(figures.from_rows(content.get('comparison', {})))
     if arguments.json:
         print_json(content, output)
         return
     parts = [
-        f'{arguments.network}, input {" x ".join(map(str, input_shape))}',
+        f'{arguments.network}{", int8" if arguments.int8 else ""}, input {" x ".join(map(str, input_shape))}',
         report.machine_lines(content['machine']),
         report.step_table(content['steps'], content['machine'], arguments.threads, arguments.by),
-        report.latency_lines(content['latency'], content['working_memory_bytes']),
+        report.latency_lines(content['latency'], content['file_bytes'], content['working_memory_bytes']),
     ]
     if groups:
         parts += [report.comparison_table(content['comparison'], 'packed')]
@@ -124,6 +134,17 @@ def _packed(arguments, folder):
     return pack(network, prefix, input_shape), prefix, input_shape
 
 
+def _int8(arguments, packed, exported, input_shape):
+    """Return the prefix of the packed files with int8 layers, and the other forms of the network, for `rows.network_rows`."""
+    from ..bench.networks import calibration_images, convert
+
+    if exported is None:
+        raise UserError(f'--int8 is for networks of the zoo: quantize {arguments.network} with convert --int8 and time the result')
+    half = convert(exported, 'half', input_shape, half=True)
+    forms = (('float', 'float layers', packed), ('half', 'float layers, weights in half precision', half))
+    return convert(exported, 'int8', input_shape, calibration=calibration_images(input_shape)), forms
+
+
 def _input_shape(arguments, image_shape):
     if arguments.input_shape is not None:
         if arguments.batch is not None:
@@ -136,7 +157,7 @@ def _input_shape(arguments, image_shape):
     return (arguments.batch or 1, *image_shape)
 
 
-def _compare(prefix, exported, input_shape, arguments, groups):
+def _compare(prefix, exported, input_shape, arguments, groups, forms):
     from tqdm import tqdm
 
     from ..bench.comparison import compare
@@ -147,7 +168,7 @@ def _compare(prefix, exported, input_shape, arguments, groups):
         return tqdm(items, desc=description, file=sys.stderr)
 
     threads = arguments.threads
-    rows = [*network_rows(prefix, exported, input_shape, threads), *mobilenet_rows(input_shape, threads), *layer_rows(threads)]
+    rows = [*network_rows(prefix, exported, input_shape, threads, forms), *mobilenet_rows(input_shape, threads), *layer_rows(threads)]
     chosen = [row for row in rows if row.group in groups]
     rounds = min(_ROUNDS, arguments.repetitions)
     results = compare(chosen, arguments.repetitions, rounds, progress)

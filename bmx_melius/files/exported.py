@@ -144,6 +144,10 @@ class Exported(os.PathLike):
         """Return the path of the parameters exported with the number `epoch`."""
         return f'{self.prefix}-{epoch:04d}.params'
 
+    def file_bytes(self):
+        """Return the size of the symbol and of the parameters."""
+        return sum(map(os.path.getsize, (self.symbol_file, self.parameter_file(0))))
+
     @property
     def description_file(self):
         """Path of the description."""

@@ -41,6 +41,12 @@ def exported(tmp_path_factory):
     return prefix
 
 
+@pytest.fixture(scope='module')
+def packed(exported):
+    """The prefix of the packed files of this network."""
+    return networks.convert(exported, 'packed', SHAPE)
+
+
 def outputs(symbol, parameters):
     x = mx.nd.array(np.random.default_rng(7).standard_normal((2, *SHAPE[1:])))
     return float_forms.to_block(symbol, parameters)(x).asnumpy()
@@ -204,17 +210,30 @@ def test_the_spread_is_the_distance_between_the_quartiles():
 
 
 def test_the_floor_is_the_time_of_all_multiplications_at_the_peaks():
-    steps = [latency.Step('00 a', 2.0, 400, True), latency.Step('01 b', 3.0, 60, False), latency.Step('02 c', 1.0, 0, False)]
-    result = figures.from_steps(steps, 8.0, 400.0, 20.0)
-    assert result['floor_ms'] == 4000 and result['floor_ratio'] == 2
-    assert result['binary_peak_percent'] == 50 and result['float_peak_percent'] == 100
+    steps = [
+        latency.Step('00 a', 2.0, 400, 'binary'),
+        latency.Step('01 b', 3.0, 60, 'float'),
+        latency.Step('02 c', 1.0, 0, 'float'),
+        latency.Step('03 d', 4.0, 100, 'int8'),
+    ]
+    result = figures.from_steps(steps, 10.0, {'binary': 400.0, 'float': 20.0, 'int8': 100.0})
+    assert result['floor_ms'] == 5000 and result['floor_ratio'] == 2
+    assert result['binary_peak_percent'] == 50 and result['float_peak_percent'] == 100 and result['int8_peak_percent'] == 25
+
+
+def test_without_a_peak_of_a_kind_there_is_no_floor():
+    steps = [latency.Step('00 a', 2.0, 400, 'binary'), latency.Step('01 b', 4.0, 100, 'int8')]
+    result = figures.from_steps(steps, 10.0, {'binary': 400.0, 'float': 20.0, 'int8': 0})
+    assert result['binary_peak_percent'] == 50
+    assert result['float_peak_percent'] is result['int8_peak_percent'] is result['floor_ms'] is result['floor_ratio'] is None
 
 
 @needs_engine
 def test_every_method_of_the_instruction_set_has_a_peak():
     machine = latency.measure_machine()
     assert all(peak['in_registers'] > 0 and peak['in_cache'] > 0 for peak in machine['peaks'])
-    assert machine['peak_binary_macs_per_second'] == max(peak['in_registers'] for peak in machine['peaks'] if peak['binary'])
+    for kind in ('binary', 'float', 'int8'):
+        assert machine[f'peak_{kind}_macs_per_second'] == max(peak['in_registers'] for peak in machine['peaks'] if peak['kind'] == kind)
     text = report.machine_lines(machine)
     assert all(peak['method'] in text for peak in machine['peaks'])
 
@@ -250,11 +269,12 @@ def is_open_in(process, path):
         (['meliusnet99'], r"unknown network 'meliusnet99'"),
         (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape includes the batch'),
         (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
+        (['EXPORTED-packed', '--int8'], 'quantize .*-packed with convert --int8'),
     ],
 )
 @needs_engine
-def test_a_wrong_argument_is_reported_in_one_line(capsys, arguments, expected):
-    assert main(['bench', *arguments]) == 2
+def test_a_wrong_argument_is_reported_in_one_line(capsys, packed, arguments, expected):
+    assert main(['bench', *(packed if argument == 'EXPORTED-packed' else argument for argument in arguments)]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith('error: ')]
     assert re.search(expected, line)
 
@@ -282,14 +302,31 @@ def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
 
 @needs_engine
 @pytest.mark.parametrize('by', ['step', 'kind'])
-def test_bench_prints_the_tables_of_a_packed_network_on_disk(capsys, exported, by):
-    from bmx_melius.deployment.convert.conversion import convert
-
-    convert(f'{exported}-symbol.json', f'{exported}-0000.params', f'{exported}-packed', SHAPE, verify=False)
-    assert main(['bench', f'{exported}-packed', '--batch', '2', '--repetitions', '2', '--by', by]) == 0
+def test_bench_prints_the_tables_of_a_packed_network_on_disk(capsys, packed, by):
+    assert main(['bench', packed, '--batch', '2', '--repetitions', '2', '--by', by]) == 0
     text = capsys.readouterr().out
-    for part in ('input 2 x 3 x 32 x 32', '% of peak', 'images/s', 'working memory', 'binary_peak_percent', f'\n{by}'):
+    for part in ('input 2 x 3 x 32 x 32', '% of peak', 'images/s', 'working memory', ' MB;', 'binary_peak_percent', f'\n{by}'):
         assert part in text
+
+
+@needs_engine
+def test_int8_times_the_network_with_int8_layers_and_its_other_forms(capsys, monkeypatch):
+    for group in ('mobilenet_rows', 'layer_rows'):
+        monkeypatch.setattr(rows, group, lambda *_: [])
+    monkeypatch.setattr('model_zoo.get_model', lambda name, **kwargs: tiny(**kwargs))
+    assert main(['bench', 'tiny', '--int8', '--input-size', '32', '--repetitions', '2', '--compare', 'packed', '--json']) == 0
+    content = json.loads(capsys.readouterr().out)
+    products = {step['name']: step['macs'] for step in content['steps'] if step['kind'] == 'int8'}
+    stem = 9 * 16 * 16 * (3 * 32 + 8 * 32 + 4 * 64)
+    classifier = next(macs for name, macs in products.items() if name.endswith('10'))
+    assert min(products.values()) == classifier and stem in products.values()
+    assert not any(step['macs'] for step in content['steps'] if step['kind'] == 'float')
+    assert content['figures']['int8_peak_percent'] > 0 and content['figures']['float_peak_percent'] is None
+    forms = {key: content['comparison'][f'packed{key}']['facts']['file_bytes'] for key in ('', ' half', ' float')}
+    assert content['file_bytes'] == forms[''] < forms[' half'] < forms[' float']
+    times = {key: content['comparison'][f'packed{key}'] for key in ('', ' float')}
+    for suffix, which in (('', 'seconds'), ('_least', 'least')):
+        assert content['figures'][f'time_of_int8_to_float_ratio{suffix}'] == times[''][which] / times[' float'][which]
 
 
 def test_without_the_engine_bench_says_what_to_do(monkeypatch):

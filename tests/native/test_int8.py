@@ -26,6 +26,7 @@ GROUPED = (  # input channels, filters, groups
     (128, 128, 4),
     (12, 200, 1),
     (64, 100, 2),
+    (160, 48, 4),
 )
 
 
@@ -101,7 +102,7 @@ def random_program(seed, grouped):
         if maker.pick(True, False):
             maker.max_pool()
         if channels % 2 == 0 and maker.pick(True, False):
-            maker.add('shuffle', {'groups': 2})
+            maker.add('shuffle', {'groups': maker.pick(*(groups for groups in (2, 8, 16) if channels % groups == 0))})
     elif maker.pick(True, False):  # real numbers
         if maker.pick(True, False):
             arrays = {'scale': random.randn(channels).astype(np.float32), 'shift': random.randn(channels).astype(np.float32)}

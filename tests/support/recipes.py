@@ -231,5 +231,6 @@ def add_instruction_set(project):
     project.replace(
         'peak.cc',
         r'^constexpr Method kMethods\[\] = \{',
-        r'\g<0>\n    {"popcnt", "popcount", true, popcount_popcnt},\n    {"popcnt", "multiply-add", false, float_reference},',
+        r'\g<0>\n    {"popcnt", "popcount", MacKind::binary, popcount_popcnt},'
+        r'\n    {"popcnt", "multiply-add", MacKind::floats, float_reference},',
     )

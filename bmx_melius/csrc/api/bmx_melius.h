@@ -98,9 +98,10 @@ int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, con
 int64_t bmx_program_working_memory(const bmx_program* program, const int64_t* input_shapes, int threads);
 
 /* Run once and time each step. The callback is called for each step in order, with a name that lists its operations,
- * its time in seconds, its multiply-accumulates (padded positions included) and whether these are binary. The name is
- * valid during the callback. Return 0, or 1 on failure. */
-typedef void (*bmx_step_callback)(void* context, const char* name, double seconds, int64_t macs, int binary);
+ * its time in seconds, its multiply-accumulates (padded positions included) and their kind: of floats, of bits, or of
+ * 8-bit integers. The name is valid during the callback. Return 0, or 1 on failure. */
+enum { BMX_MACS_FLOAT = 0, BMX_MACS_BINARY = 1, BMX_MACS_INT8 = 2 };
+typedef void (*bmx_step_callback)(void* context, const char* name, double seconds, int64_t macs, int kind);
 int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                         float* const* outputs, int threads, bmx_step_callback callback, void* context);
 
@@ -136,10 +137,10 @@ int bmx_classifier_preprocess(const bmx_classifier* classifier, const uint8_t* p
                               int64_t channels, float* input);
 
 /* Measure the peak multiply-accumulates per second of one thread for each method that the instruction set in use has,
- * such as xor, popcount and add, or float fused multiply-add: with operands in registers, and with operands from the
- * first-level cache. Takes about twice the given number of seconds, which is positive, for each method, for which the
- * callback is called. Return 0, or 1 on failure. */
-typedef void (*bmx_peak_callback)(void* context, const char* method, int binary, double in_registers, double in_cache);
+ * such as xor, popcount and add, float fused multiply-add, or dot products of bytes: with operands in registers, and
+ * with operands from the first-level cache. Takes about twice the given number of seconds, which is positive, for each
+ * method, for which the callback is called. kind: see above. Return 0, or 1 on failure. */
+typedef void (*bmx_peak_callback)(void* context, const char* method, int kind, double in_registers, double in_cache);
 int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context);
 
 #ifdef __cplusplus

@@ -227,7 +227,7 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
         require_arrays(outputs, bmx_program_outputs(program), "outputs");
         require_non_null(callback, "callback");
         for (const bmx::StepReport& step : program->engine->profile(sizes, inputs, outputs, threads)) {
-            callback(context, step.name.c_str(), step.seconds, step.macs, step.binary);
+            callback(context, step.name.c_str(), step.seconds, step.macs, static_cast<int>(step.kind));
         }
         return 0;
     });
@@ -322,7 +322,7 @@ BMX_EXPORT int bmx_measure_peaks(double seconds, bmx_peak_callback callback, voi
             peaks = bmx::measure_peaks(set.binary->name, seconds);
         }
         for (const bmx::Peak& peak : peaks) {
-            callback(context, peak.method, peak.binary, peak.in_registers, peak.in_cache);
+            callback(context, peak.method, static_cast<int>(peak.kind), peak.in_registers, peak.in_cache);
         }
         return 0;
     });

@@ -188,17 +188,19 @@ std::vector<StepReport> Engine::profile(const InputSizes& sizes, const float* co
 }
 
 StepReport Engine::report(const Step& step, const std::vector<Value>& values, int64_t batch) const {
-    StepReport report = {step.operations.empty() ? "layout" : "", 0, 0, false};
+    StepReport report = {step.operations.empty() ? "layout" : "", 0, 0, MacKind::floats};
     for (int i : step.operations) {
         const Operation& operation = program_.operations()[i];
         const Value& result = values[program_.value_of(i)];
         report.name += (report.name.empty() ? "" : "+") + std::string(name_of(operation.op));
-        if (!operation.convolves() || operation.op == Op::int8_conv) {  // `bench` has no peak for products of bytes
+        if (!operation.convolves()) {
             continue;
         }
         const Attributes& a = operation.attributes;
         report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.groups) * a.taps();
-        report.binary = operation.op == Op::binary_conv;
+        report.kind = operation.op == Op::binary_conv ? MacKind::binary
+                      : operation.op == Op::int8_conv ? MacKind::int8
+                                                      : MacKind::floats;
     }
     if (!step.operations.empty()) {
         const Value& result = values[program_.value_of(step.operations.back())];

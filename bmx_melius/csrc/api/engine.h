@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/mac_kind.h"
 #include "kernels/dispatch.h"
 #include "plan/layout.h"
 #include "plan/plan.h"
@@ -17,7 +18,7 @@ struct StepReport {
     std::string name;
     double seconds;
     int64_t macs;
-    bool binary;
+    MacKind kind;
 };
 
 // Thread-safe.

@@ -22,48 +22,53 @@ namespace {
 struct Method {
     const char* isa;
     const char* name;
-    bool binary;
+    MacKind kind;
     Rate rate;
 };
 
 constexpr Method kMethods[] = {
-    {"reference", "xor, popcount, add", true, popcount_reference},
-    {"reference", "multiply-add", false, float_reference},
+    {"reference", "xor, popcount, add", MacKind::binary, popcount_reference},
+    {"reference", "multiply-add", MacKind::floats, float_reference},
+    {"reference", "multiply, add", MacKind::int8, int8_reference},
 #ifdef BMX_HAVE_AVX2
-    {"avx2", "xor, popcount of nibbles, add", true, popcount_avx2},
-    {"avx2", "carry-save", true, carry_save_avx2},
-    {"avx2", "lookup", true, lookup_avx2},
-    {"avx2", "fused multiply-add", false, float_avx2},
+    {"avx2", "xor, popcount of nibbles, add", MacKind::binary, popcount_avx2},
+    {"avx2", "carry-save", MacKind::binary, carry_save_avx2},
+    {"avx2", "lookup", MacKind::binary, lookup_avx2},
+    {"avx2", "fused multiply-add", MacKind::floats, float_avx2},
+    {"avx2", "multiply and add pairs of 16 bits, add", MacKind::int8, int8_avx2},
 #endif
 #ifdef BMX_HAVE_AVXVNNI  // avxvnni has the binary and the float layers of avx2
-    {"avxvnni", "xor, popcount of nibbles, add", true, popcount_avx2},
-    {"avxvnni", "carry-save", true, carry_save_avx2},
-    {"avxvnni", "lookup", true, lookup_avx2},
-    {"avxvnni", "fused multiply-add", false, float_avx2},
+    {"avxvnni", "xor, popcount of nibbles, add", MacKind::binary, popcount_avx2},
+    {"avxvnni", "carry-save", MacKind::binary, carry_save_avx2},
+    {"avxvnni", "lookup", MacKind::binary, lookup_avx2},
+    {"avxvnni", "fused multiply-add", MacKind::floats, float_avx2},
+    {"avxvnni", "dot products of bytes", MacKind::int8, int8_avxvnni},
 #endif
 #ifdef BMX_HAVE_AVX512
-    {"avx512", "xor, popcount, add", true, popcount_avx512},
-    {"avx512", "carry-save", true, carry_save_avx512},
-    {"avx512", "fused multiply-add", false, float_avx512},
+    {"avx512", "xor, popcount, add", MacKind::binary, popcount_avx512},
+    {"avx512", "carry-save", MacKind::binary, carry_save_avx512},
+    {"avx512", "fused multiply-add", MacKind::floats, float_avx512},
+    {"avx512", "dot products of bytes", MacKind::int8, int8_avx512},
 #endif
 #ifdef BMX_HAVE_AMX  // amx has the registers of avx512 as well
-    {"amx", "xor, popcount, add", true, popcount_avx512},
-    {"amx", "carry-save", true, carry_save_avx512},
-    {"amx", "tile product", true, tiles_amx},
-    {"amx", "fused multiply-add", false, float_avx512},
+    {"amx", "xor, popcount, add", MacKind::binary, popcount_avx512},
+    {"amx", "carry-save", MacKind::binary, carry_save_avx512},
+    {"amx", "tile product", MacKind::binary, tiles_amx},
+    {"amx", "fused multiply-add", MacKind::floats, float_avx512},
+    {"amx", "dot products of bytes", MacKind::int8, int8_avx512},
 #endif
 #ifdef BMX_HAVE_NEON
-    {"neon", "xor, popcount of bytes, add", true, popcount_neon},
-    {"neon", "fused multiply-add", false, float_neon},
+    {"neon", "xor, popcount of bytes, add", MacKind::binary, popcount_neon},
+    {"neon", "fused multiply-add", MacKind::floats, float_neon},
 #endif
 #ifdef BMX_HAVE_DOTPROD  // dotprod has the registers of neon
-    {"dotprod", "xor, popcount of bytes, add", true, popcount_neon},
-    {"dotprod", "lookup", true, lookup_dotprod},
-    {"dotprod", "fused multiply-add", false, float_neon},
+    {"dotprod", "xor, popcount of bytes, add", MacKind::binary, popcount_neon},
+    {"dotprod", "lookup", MacKind::binary, lookup_dotprod},
+    {"dotprod", "fused multiply-add", MacKind::floats, float_neon},
 #endif
 #ifdef BMX_HAVE_WASM
-    {"wasm", "xor, popcount of bytes, add", true, popcount_wasm},
-    {"wasm", "multiply-add", false, float_wasm},
+    {"wasm", "xor, popcount of bytes, add", MacKind::binary, popcount_wasm},
+    {"wasm", "multiply-add", MacKind::floats, float_wasm},
 #endif
 };
 
@@ -84,21 +89,28 @@ double float_reference(Operands operands, double seconds) {
         [](float& sum, const float (&x)[1]) BMX_INLINED { sum = multiply_add(sum, x[0], x[0]); });
 }
 
+double int8_reference(Operands operands, double seconds) {
+    return rate_of_chains<8, 4, 1>(
+        operands, seconds, 1, int32_t(0), int32_t(3), [](int32_t& x) BMX_INLINED { asm(""
+                                                                                       : "+r"(x)); },
+        [](int32_t& sum, const int32_t (&x)[1]) BMX_INLINED { sum += x[0] * x[0]; });
+}
+
 std::vector<Peak> measure_peaks(const char* isa, double seconds) {
     std::vector<Peak> peaks;
     for (const Method& method : kMethods) {
         if (!std::strcmp(isa, method.isa)) {
-            peaks.push_back({method.name, method.binary, method.rate(Operands::registers, seconds),
+            peaks.push_back({method.name, method.kind, method.rate(Operands::registers, seconds),
                              method.rate(Operands::cache, seconds)});
         }
     }
     return peaks;
 }
 
-double best_rate(const std::vector<Peak>& peaks, bool binary) {
+double best_rate(const std::vector<Peak>& peaks, MacKind kind) {
     double best = 0;
     for (const Peak& peak : peaks) {
-        best = peak.binary == binary ? std::max(best, peak.in_registers) : best;
+        best = peak.kind == kind ? std::max(best, peak.in_registers) : best;
     }
     return best;
 }

@@ -2,13 +2,15 @@
 #pragma once
 #include <vector>
 
+#include "kernels/common/mac_kind.h"
+
 namespace bmx {
 
 // A method of multiplying and accumulating, and its multiply-accumulates per second with operands in registers and with
 // operands loaded from the first-level cache, where several sums use each of them.
 struct Peak {
     const char* method;
-    bool binary;
+    MacKind kind;
     double in_registers, in_cache;
 };
 
@@ -16,7 +18,7 @@ struct Peak {
 // `seconds` for each of the two rates of a method.
 std::vector<Peak> measure_peaks(const char* isa, double seconds);
 
-// Returns the highest rate in registers of the binary or of the float methods, 0 if there is none.
-double best_rate(const std::vector<Peak>& peaks, bool binary);
+// Returns the highest rate in registers of the methods of a kind, 0 if there is none.
+double best_rate(const std::vector<Peak>& peaks, MacKind kind);
 
 }  // namespace bmx

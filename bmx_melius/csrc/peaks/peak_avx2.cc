@@ -85,4 +85,12 @@ double float_avx2(Operands operands, double seconds) {
                                         BMX_INLINED { sum = _mm256_fmadd_ps(x[0], factor, sum); });
 }
 
+// Bytes are widened outside of the inner loop here.
+double int8_avx2(Operands operands, double seconds) {
+    const __m256i weights = _mm256_set1_epi16(3);
+    return rate_of_chains<6, 3, 1>(operands, seconds, 16, _mm256_setzero_si256(), weights, kHide,
+                                   [&](__m256i& sum, const __m256i(&x)[1])
+                                       BMX_INLINED { sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x[0], weights)); });
+}
+
 }  // namespace bmx

@@ -44,4 +44,11 @@ double float_avx512(Operands operands, double seconds) {
                                         BMX_INLINED { sum = _mm512_fmadd_ps(x[0], factor, sum); });
 }
 
+double int8_avx512(Operands operands, double seconds) {
+    const __m512i weights = _mm512_set1_epi8(3);
+    return rate_of_chains<16, 4, 1>(operands, seconds, 64, _mm512_setzero_si512(), weights, kHide,
+                                    [&](__m512i& sum, const __m512i(&x)[1])
+                                        BMX_INLINED { sum = _mm512_dpbusd_epi32(sum, x[0], weights); });
+}
+
 }  // namespace bmx

@@ -90,16 +90,20 @@ double rate_of_chains(Operands operands, double seconds, double macs, const Sum&
 
 }  // namespace
 
-// Methods of the instruction sets; those of float layers have `float` in their names.
+// Methods of the instruction sets; those of float and of 8-bit layers have `float` and `int8` in their names.
 double popcount_reference(Operands operands, double seconds);
 double float_reference(Operands operands, double seconds);
+double int8_reference(Operands operands, double seconds);
 double popcount_avx2(Operands operands, double seconds);
 double lookup_avx2(Operands operands, double seconds);
 double carry_save_avx2(Operands operands, double seconds);
 double float_avx2(Operands operands, double seconds);
+double int8_avx2(Operands operands, double seconds);
+double int8_avxvnni(Operands operands, double seconds);
 double popcount_avx512(Operands operands, double seconds);
 double carry_save_avx512(Operands operands, double seconds);
 double float_avx512(Operands operands, double seconds);
+double int8_avx512(Operands operands, double seconds);
 double tiles_amx(Operands operands, double seconds);
 double popcount_neon(Operands operands, double seconds);
 double lookup_dotprod(Operands operands, double seconds);

@@ -104,12 +104,12 @@ class Lowering {
             case Op::avg_pool:
                 return average_pool_step(source(group), a, group.result, output(group));
             case Op::rescale:
-                return std::make_unique<RescaleStep>(kernels_.int8, source(group),
-                                                     rescaling_of(i, numbers_of(source(group))), output(group));
+                return rescale_step(kernels_.int8, source(group), rescaling_of(i, numbers_of(source(group))),
+                                    output(group));
             case Op::integer_mean:
             case Op::integer_avg_pool:
-                return std::make_unique<IntegerMeanStep>(
-                    kernels_.int8, source(group), a, operation(i).op == Op::integer_mean, group.result, output(group));
+                return integer_mean_step(kernels_.int8, source(group), a, operation(i).op == Op::integer_mean,
+                                         group.result, output(group));
             case Op::global_max_pool:
                 return global_max_step(source(group), output(group));
             case Op::normalize:

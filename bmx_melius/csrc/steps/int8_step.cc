@@ -1,9 +1,12 @@
 #include "steps/int8_step.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "program/operation_table.h"
+#include "steps/function_step.h"
+#include "steps/pooling.h"
 
 namespace bmx {
 namespace {
@@ -133,6 +136,52 @@ bool can_store(const std::vector<BlocksShape>& shapes, const Reading& reading) {
     return std::all_of(shapes.begin(), shapes.end(), [&](const BlocksShape& shape) {
         return shape.first_output % reading.channels() == 0 && shape.outputs % reading.channels() == 0;
     });
+}
+
+// --- shuffle of channels --------------------------------------------------------------------------
+
+constexpr int kTile = 8;
+
+// Transposes 8 rows of 8 bytes: blocks of 4 x 4, of 2 x 2, then single bytes change places.
+void transpose_tile(const uint8_t* from, int from_row, uint8_t* to, int to_row) {
+    uint64_t rows[kTile];
+    for (int i = 0; i < kTile; i++) {
+        std::memcpy(rows + i, from + i * from_row, sizeof rows[i]);
+    }
+    const auto exchange = [&](int distance, uint64_t mask) {
+        for (int i = 0; i < kTile; i++) {
+            if (!(i & distance)) {
+                const uint64_t changed = ((rows[i] >> 8 * distance) ^ rows[i + distance]) & mask;
+                rows[i + distance] ^= changed;
+                rows[i] ^= changed << 8 * distance;
+            }
+        }
+    };
+    exchange(4, 0x00000000ffffffff);
+    exchange(2, 0x0000ffff0000ffff);
+    exchange(1, 0x00ff00ff00ff00ff);
+    for (int i = 0; i < kTile; i++) {
+        std::memcpy(to + i * to_row, rows + i, sizeof rows[i]);
+    }
+}
+
+// Transposes a matrix of bytes. Tiles at its end overlap those before.
+void transpose(const uint8_t* from, int rows, int columns, uint8_t* to) {
+    if (rows < kTile || columns < kTile) {
+        for (int column = 0; column < columns; column++) {
+            for (int row = 0; row < rows; row++) {
+                to[column * rows + row] = from[row * columns + column];
+            }
+        }
+        return;
+    }
+    for (int at_row = 0; at_row < rows; at_row += kTile) {
+        const int row = std::min(at_row, rows - kTile);
+        for (int at_column = 0; at_column < columns; at_column += kTile) {
+            const int column = std::min(at_column, columns - kTile);
+            transpose_tile(from + row * columns + column, columns, to + column * rows + row, rows);
+        }
+    }
 }
 
 // --- windows -------------------------------------------------------------------------------------
@@ -464,15 +513,10 @@ void Int8Step::first_rows(const Memory& memory, const Map& map, int64_t begin, i
         }
     }
     for (int64_t row = begin; row < end && spec_.shuffle_groups > 1; row++) {
-        const int groups = spec_.shuffle_groups, in_group = channels_ / groups;
         for (int64_t x = 0; x < map.width; x++) {
             uint8_t* pixel = row_of_map(row) + x * map.pixel;
             std::copy_n(pixel, channels_, scratch);
-            for (int j = 0; j < in_group; j++) {
-                for (int group = 0; group < groups; group++) {
-                    *pixel++ = scratch[group * in_group + j];
-                }
-            }
+            transpose(scratch, spec_.shuffle_groups, channels_ / spec_.shuffle_groups, pixel);
         }
     }
 }
@@ -571,64 +615,57 @@ void Int8Step::convolve_and_pool(const Memory& memory, const Team& team, const M
     }
 }
 
-void RescaleStep::run(const Memory& memory, const Team& team, int) const {
-    const Value& map = memory.value(source_.value);
-    const View output = memory.view(output_);
-    const ptrdiff_t window[] = {0};
-    for (int row = team.begin(map.height); row < team.end(map.height); row++) {
-        int channel = 0;
-        for (const Slab& slab : source_.slabs) {
-            const View view = memory.view(slab);
-            kernels_->rescale({view.type, view.at(row * view.row), view.pixel, window, 1, static_cast<int>(map.width),
-                               view.channels, nullptr, nullptr, rescaling_.from(channel), false,
-                               output.at(row * output.row + channel), output.pixel});
-            channel += view.channels;
-        }
-    }
-}
+// --- single operations ---------------------------------------------------------------------------
 
-size_t IntegerMeanStep::scratch_bytes(const std::vector<Value>& values, int threads) const {
-    return threads * round_up(sizeof(int64_t) * values[source_.value].channels, 64);
-}
-
-void IntegerMeanStep::run(const Memory& memory, const Team& team, int) const {
-    const Attributes& a = attributes_;
-    const Value& map = memory.value(source_.value);
-    const Value& result = memory.value(result_);
-    const View output = memory.view(output_);
-    const size_t own = round_up(sizeof(int64_t) * map.channels, 64);
-    int64_t* sums = reinterpret_cast<int64_t*>(memory.scratch + team.thread * own);
-    const int64_t results = result.height * result.width;
-    for (int item = team.begin(results); item < team.end(results); item++) {
-        const int64_t y = item / result.width, x = item % result.width;
-        int64_t top = 0, left = 0, bottom = map.height, right = map.width, count = map.height * map.width;
-        if (!is_global_) {
-            top = y * a.stride_h - a.pad_top;
-            left = x * a.stride_w - a.pad_left;
-            bottom = std::min(top + a.kernel_h, map.height + a.pad_bottom);
-            right = std::min(left + a.kernel_w, map.width + a.pad_right);
-            count = (bottom - top) * (right - left);
-            top = std::max<int64_t>(top, 0);
-            left = std::max<int64_t>(left, 0);
-            bottom = std::min(bottom, map.height);
-            right = std::min(right, map.width);
-            count = a.count_pad ? count : (bottom - top) * (right - left);
-        }
-        float* to = reinterpret_cast<float*>(output.at(y * output.row + x * output.pixel));
-        for (const Slab& slab : source_.slabs) {
-            const View view = memory.view(slab);
-            std::fill_n(sums, view.channels, 0);
-            for (int64_t i = top; i < bottom; i++) {
-                kernels_->sum_pixels(view.type, view.at(i * view.row + left * view.pixel), view.pixel,
-                                     static_cast<int>(right - left), view.channels, sums);
-            }
-            for (int c = 0; c < view.channels; c++) {
-                const int64_t numerator = 2 * (sums[c] * (int64_t(1) << a.fraction_bits)) + count, divisor = 2 * count;
-                const int64_t rest = numerator % divisor;
-                *to++ = static_cast<float>((numerator - rest) / divisor - (rest < 0 ? 1 : 0));
+StepPtr rescale_step(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab whole) {
+    return function_step([=, rescaling = std::move(rescaling)](const Memory& memory, const Team& team, int) {
+        const Value& map = memory.value(source.value);
+        const View output = memory.view(whole);
+        const ptrdiff_t window[] = {0};
+        for (int row = team.begin(map.height); row < team.end(map.height); row++) {
+            int channel = 0;
+            for (const Slab& slab : source.slabs) {
+                const View view = memory.view(slab);
+                kernels->rescale({view.type, view.at(row * view.row), view.pixel, window, 1,
+                                  static_cast<int>(map.width), view.channels, nullptr, nullptr, rescaling.from(channel),
+                                  false, output.at(row * output.row + channel), output.pixel});
+                channel += view.channels;
             }
         }
-    }
+    });
+}
+
+StepPtr integer_mean_step(const Int8Kernels* kernels, Source source, const Attributes& a, bool is_global, int number,
+                          Slab whole) {
+    const size_t own = round_up(sizeof(int64_t) * source.channels(), 64);
+    return function_step(
+        [=](const Memory& memory, const Team& team, int) {
+            const Value& map = memory.value(source.value);
+            const Value& result = memory.value(number);
+            const View output = memory.view(whole);
+            int64_t* sums = reinterpret_cast<int64_t*>(memory.scratch + team.thread * own);
+            const int64_t results = result.height * result.width;
+            for (int item = team.begin(results); item < team.end(results); item++) {
+                const int64_t y = item / result.width, x = item % result.width;
+                const AverageWindow window = is_global
+                                                 ? AverageWindow{0, 0, map.height, map.width, map.height * map.width}
+                                                 : average_window(a, map, y, x);
+                float* to = reinterpret_cast<float*>(output.at(y * output.row + x * output.pixel));
+                for (const Slab& slab : source.slabs) {
+                    const View view = memory.view(slab);
+                    std::fill_n(sums, view.channels, 0);
+                    for (int64_t i = window.top; i < window.bottom; i++) {
+                        kernels->sum_pixels(view.type, view.at(i * view.row + window.left * view.pixel), view.pixel,
+                                            static_cast<int>(window.right - window.left), view.channels, sums);
+                    }
+                    for (int c = 0; c < view.channels; c++) {
+                        const int64_t numerator = 2 * (sums[c] * (int64_t(1) << a.fraction_bits)) + window.count;
+                        *to++ = static_cast<float>(floor_div(numerator, 2 * window.count));
+                    }
+                }
+            }
+        },
+        [=](const std::vector<Value>&, int threads) { return threads * own; });
 }
 
 }  // namespace bmx

@@ -131,40 +131,10 @@ class Int8Step : public Step {
 };
 
 // Rescaling to 16-bit integers.
-class RescaleStep : public Step {
-  public:
-    RescaleStep(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab output)
-        : kernels_(kernels), source_(std::move(source)), rescaling_(std::move(rescaling)), output_(output) {}
-    void run(const Memory& memory, const Team& team, int phase) const override;
-
-  private:
-    const Int8Kernels* kernels_;
-    Source source_;
-    RescalingConstants rescaling_;
-    Slab output_;
-};
+StepPtr rescale_step(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab output);
 
 // Rounded means over the whole map or over windows, in multiples of 2^-fraction_bits, as float32.
-class IntegerMeanStep : public Step {
-  public:
-    IntegerMeanStep(const Int8Kernels* kernels, Source source, const Attributes& attributes, bool is_global, int result,
-                    Slab output)
-        : kernels_(kernels),
-          source_(std::move(source)),
-          attributes_(attributes),
-          is_global_(is_global),
-          result_(result),
-          output_(output) {}
-    size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
-    void run(const Memory& memory, const Team& team, int phase) const override;
-
-  private:
-    const Int8Kernels* kernels_;
-    Source source_;
-    Attributes attributes_;
-    bool is_global_;
-    int result_;
-    Slab output_;
-};
+StepPtr integer_mean_step(const Int8Kernels* kernels, Source source, const Attributes& attributes, bool is_global,
+                          int result, Slab output);
 
 }  // namespace bmx

@@ -96,14 +96,12 @@ StepPtr average_pool_step(Source source, const Attributes& a, int number, Slab w
         const View output = memory.view(whole);
         for (int y = team.begin(result.height); y < team.end(result.height); y++) {
             for (int x = 0; x < result.width; x++) {
-                const int64_t top = int64_t(y) * a.stride_h - a.pad_top, left = int64_t(x) * a.stride_w - a.pad_left;
-                const int64_t y_begin = std::max<int64_t>(top, 0), y_end = std::min(top + a.kernel_h, map.height);
-                const int64_t x_begin = std::max<int64_t>(left, 0), x_end = std::min(left + a.kernel_w, map.width);
+                const AverageWindow window = average_window(a, map, y, x);
                 float* sums = floats(output.at(y * output.row + x * output.pixel));
                 std::fill_n(sums, channels, 0.0f);
                 for_each_slab(memory, source, [&](const auto* from, const View& view, int channel) {
-                    for (int64_t i = y_begin; i < y_end; i++) {
-                        for (int64_t j = x_begin; j < x_end; j++) {
+                    for (int64_t i = window.top; i < window.bottom; i++) {
+                        for (int64_t j = window.left; j < window.right; j++) {
                             const auto* pixel = from + i * view.row + j * view.pixel;
                             for (int c = 0; c < view.channels; c++) {
                                 sums[channel + c] += static_cast<float>(pixel[c]);
@@ -111,12 +109,7 @@ StepPtr average_pool_step(Source source, const Attributes& a, int number, Slab w
                         }
                     }
                 });
-                // Padding counts only within the padded map.
-                const int64_t rows =
-                    a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_bottom) - top : y_end - y_begin;
-                const int64_t columns =
-                    a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_right) - left : x_end - x_begin;
-                const float counted = static_cast<float>(rows * columns);
+                const float counted = static_cast<float>(window.count);
                 for (int c = 0; c < channels; c++) {
                     sums[c] /= counted;
                 }

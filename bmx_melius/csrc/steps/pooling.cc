@@ -50,6 +50,21 @@ void pool_slab(const FloatKernels& kernels, const View& view, const Value& map, 
 
 }  // namespace
 
+AverageWindow average_window(const Attributes& a, const Value& map, int64_t y, int64_t x) {
+    const int64_t top = y * a.stride_h - a.pad_top, left = x * a.stride_w - a.pad_left;
+    AverageWindow window;
+    window.top = std::max<int64_t>(top, 0);
+    window.left = std::max<int64_t>(left, 0);
+    window.bottom = std::min(top + a.kernel_h, map.height);
+    window.right = std::min(left + a.kernel_w, map.width);
+    const int64_t rows =
+        a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_bottom) - top : window.bottom - window.top;
+    const int64_t columns =
+        a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_right) - left : window.right - window.left;
+    window.count = rows * columns;
+    return window;
+}
+
 void pool_pixels(const FloatKernels& kernels, const Memory& memory, const Source& source, const PoolWindow& window,
                  const Normalization& normalization, int y, int begin, int end, float* output, ptrdiff_t stride,
                  ptrdiff_t* offsets) {

@@ -10,6 +10,14 @@ struct PoolWindow {
     size_t offsets_bytes() const { return round_up(sizeof(ptrdiff_t) * kernel_h * kernel_w, 64); }
 };
 
+// The part of a map under a window of average pooling, and the number of positions that count: those of padding, too,
+// if the operation says so, but only within the padded map.
+struct AverageWindow {
+    int64_t top, left, bottom, right, count;
+};
+
+AverageWindow average_window(const Attributes& attributes, const Value& map, int64_t y, int64_t x);
+
 // Scale and shift of each channel, optionally followed by max(., 0).
 struct Normalization {
     Constants<float> scale, shift;  // empty if there are none

@@ -23,6 +23,7 @@ ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
 PRECISIONS = ('exact', 'fast', 'bf16')  # by their number in csrc/api/bmx_melius.h
+MAC_KINDS = ('float', 'binary', 'int8')  # of multiply-accumulates, likewise
 MAX_THREADS = 1024  # per run; kMaxThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
@@ -137,7 +138,7 @@ def measure_peaks(seconds):
 
     Returns
     -------
-    list of tuple (method, whether it is binary, rate with operands in registers, rate with operands in the first-level cache)
+    list of tuple (method, number of its kind in `MAC_KINDS`, rate with operands in registers, rate with operands in the first-level cache)
 
     Raises
     ------
@@ -148,8 +149,8 @@ def measure_peaks(seconds):
     peaks, library = [], load()
 
     @_PEAK_CALLBACK
-    def note(_, method, binary, in_registers, in_cache):
-        peaks.append((method.decode(), bool(binary), in_registers, in_cache))
+    def note(_, method, kind, in_registers, in_cache):
+        peaks.append((method.decode(), kind, in_registers, in_cache))
 
     if library.bmx_measure_peaks(seconds, note, None):
         raise UserError(library.bmx_last_error().decode())
@@ -213,7 +214,7 @@ class Runner:
 
         Returns
         -------
-        list of tuple (name, seconds, multiply-accumulates, whether these are binary)
+        list of tuple (name, seconds, multiply-accumulates, number of their kind in `MAC_KINDS`)
 
         Raises
         ------
@@ -225,8 +226,8 @@ class Runner:
         steps = []
 
         @_STEP_CALLBACK
-        def note(_, name, seconds, macs, binary):
-            steps.append((name.decode(), seconds, macs, bool(binary)))
+        def note(_, name, seconds, macs, kind):
+            steps.append((name.decode(), seconds, macs, kind))
 
         if self._library.bmx_program_profile(self._handle, shapes, _pointers(inputs), _pointers(outputs), threads, note, None):
             raise self._error()

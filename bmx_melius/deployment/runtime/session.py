@@ -317,8 +317,11 @@ class Session:
             digest.update(array.astype('<f4').tobytes())
         return digest.hexdigest()
 
-    def profile(self, *inputs: np.ndarray) -> List[Tuple[str, float, int, bool]]:
-        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Requires the compiled engine."""
+    def profile(self, *inputs: np.ndarray) -> List[Tuple[str, float, int, int]]:
+        """Run once; return (name, seconds, multiply-accumulates, their kind) of each step. Requires the compiled engine.
+
+        Kinds: 0 for products of floats, 1 for binary ones, 2 for those of 8-bit integers.
+        """
         return self._runner.profile(self._maps(inputs), self._threads)
 
     def working_memory(self, *inputs: np.ndarray) -> int:

@@ -25,6 +25,8 @@ void visit_parts(int size, const Visit& visit) {
 struct WideRescaling {
     Rescaling r;
 
+    int32_t slope(int c) const { return r.multiplier[c]; }
+
     int operator()(int32_t n, int c) const {
         const int64_t exact = int64_t(n) * r.multiplier[c] + r.offset[c] * (int64_t(1) << (r.shift - kOffsetShift)) +
                               (int64_t(1) << (r.shift - 1));
@@ -35,6 +37,8 @@ struct WideRescaling {
 
 struct NarrowRescaling {
     Rescaling r;
+
+    int32_t slope(int c) const { return r.factor[c]; }
 
     int operator()(int32_t n, int c) const {
         const int32_t upper = n > r.low[c] ? n : r.low[c], limited = upper < r.high[c] ? upper : r.high[c];
@@ -63,14 +67,14 @@ inline int nearest(float x) {
 }
 inline int nearest(int16_t x) { return x; }
 
-// Rescaling keeps the order of numbers, or reverses it where the factor is negative: the largest result is that of the
+// Rescaling keeps the order of numbers, or reverses it where the slope is negative: the largest result is that of the
 // largest or, where ~n replaces n, of the smallest number of a window.
-template <class Y>
-void rescale_largest(const RescaleRow& row, const int16_t* x, Y* y, const NarrowRescaling& rescaled, int count) {
+template <class Y, class Rescale>
+void rescale_largest(const RescaleRow& row, const int16_t* x, Y* y, const Rescale& rescaled, int count) {
     int16_t flips[kLoopChannels], best[kLoopChannels];
     int32_t results[kLoopChannels];
     for (int c = 0; c < count; ++c) {
-        flips[c] = rescaled.r.factor[c] < 0 ? -1 : 0;
+        flips[c] = rescaled.slope(c) < 0 ? -1 : 0;
     }
     for (int i = 0; i < row.pixels; ++i, x += row.step, y += row.y_pixel) {
         for (int c = 0; c < count; ++c) {
@@ -123,9 +127,7 @@ void rescale_each(const RescaleRow& row, const T* x, Y* y, const Rescale& rescal
         visit_result(row.to_bytes, row.y, [&](auto* y) {
             visit_parts(row.channels, [&](int channel, int count) {
                 visit_rescaling(row.rescaling.from(channel), [&](const auto& rescaled) {
-                    constexpr bool kKeepsOrder = std::is_same<decltype(x), const int16_t*>::value &&
-                                                 std::is_same<decltype(rescaled), const NarrowRescaling&>::value;
-                    if constexpr (kKeepsOrder) {
+                    if constexpr (std::is_same<decltype(x), const int16_t*>::value) {
                         if (!row.scale) {
                             rescale_largest(row, x + channel, y + channel, rescaled, count);
                             return;

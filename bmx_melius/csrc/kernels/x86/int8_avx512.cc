@@ -32,6 +32,7 @@ struct NarrowLanes {
           summand(_mm512_loadu_si512(r.summand)),
           shift(_mm512_set1_epi32(r.shift)) {}
 
+    __m512i slope() const { return factor; }
     __m512i operator()(__m512i n) const {
         const __m512i limited = _mm512_min_epi32(_mm512_max_epi32(n, low), high);
         return _mm512_srav_epi32(_mm512_add_epi32(_mm512_mullo_epi32(limited, factor), summand), shift);
@@ -43,6 +44,7 @@ struct WideLanes {
     __m512i even, odd, even_offset, odd_offset, min, max;
     __m128i shift;
 
+    WideLanes() = default;
     explicit WideLanes(const Rescaling& r) {
         const __m512i multiplier = _mm512_loadu_si512(r.multiplier), offset = _mm512_loadu_si512(r.offset);
         const __m512i half = _mm512_set1_epi64(int64_t(1) << (r.shift - 1));
@@ -57,6 +59,7 @@ struct WideLanes {
         shift = _mm_cvtsi32_si128(r.shift);
     }
 
+    __m512i slope() const { return even; }
     __m512i limited(__m512i product, __m512i offset) const {
         const __m512i y = _mm512_sra_epi64(_mm512_add_epi64(product, offset), shift);
         return _mm512_min_epi64(_mm512_max_epi64(y, min), max);
@@ -113,19 +116,19 @@ void rescale_lanes(const RescaleRow& row, const T* x) {
     }
 }
 
-// Rescales 32 kVectors channels of integers to bytes with 32 bits. Rescaling keeps the order of numbers, or reverses it
-// where the factor is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest
-// number of a window.
-template <int kVectors>
+// Rescales 32 kVectors channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the
+// slope is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a
+// window.
+template <int kVectors, class Lanes>
 void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
-    NarrowLanes rescaled[2 * kVectors];
+    Lanes rescaled[2 * kVectors];
     __m512i flips[kVectors];
     for (int v = 0; v < kVectors; ++v) {
         const Rescaling r = row.rescaling.from(channel + 32 * v);
-        rescaled[2 * v] = NarrowLanes(r);
-        rescaled[2 * v + 1] = NarrowLanes(r.from(kInt8Lanes));
-        const __m256i low = _mm512_cvtsepi32_epi16(rescaled[2 * v].factor);
-        const __m256i high = _mm512_cvtsepi32_epi16(rescaled[2 * v + 1].factor);
+        rescaled[2 * v] = Lanes(r);
+        rescaled[2 * v + 1] = Lanes(r.from(kInt8Lanes));
+        const __m256i low = _mm512_cvtsepi32_epi16(rescaled[2 * v].slope());
+        const __m256i high = _mm512_cvtsepi32_epi16(rescaled[2 * v + 1].slope());
         flips[v] = _mm512_srai_epi16(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), 15);
     }
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -156,26 +159,29 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     }
 }
 
+template <class Lanes>
 void rescale_integers(const RescaleRow& row, const int16_t* x) {
+    constexpr int kVectors = std::is_same<Lanes, NarrowLanes>::value ? 2 : 1;  // whose constants fit in registers
     int c = 0;
-    for (; c + 64 <= row.channels; c += 64) {
-        rescale_integers<2>(row, x, c);
+    for (; c + 32 * kVectors <= row.channels; c += 32 * kVectors) {
+        rescale_integers<kVectors, Lanes>(row, x, c);
     }
     for (; c + 32 <= row.channels; c += 32) {
-        rescale_integers<1>(row, x, c);
+        rescale_integers<1, Lanes>(row, x, c);
     }
     if (c < row.channels) {
         RescaleRow rest = row;
         rest.channels -= c;
         rest.rescaling = row.rescaling.from(c);
         rest.y = static_cast<uint8_t*>(row.y) + c;
-        rescale_lanes<NarrowLanes>(rest, x + c);
+        rescale_lanes<Lanes>(rest, x + c);
     }
 }
 
 void rescale(const RescaleRow& row) {
-    if (row.type == DataType::i16 && row.rescaling.low && !row.scale && row.to_bytes) {
-        rescale_integers(row, static_cast<const int16_t*>(row.x));
+    if (row.type == DataType::i16 && !row.scale && row.to_bytes) {
+        const int16_t* x = static_cast<const int16_t*>(row.x);
+        row.rescaling.low ? rescale_integers<NarrowLanes>(row, x) : rescale_integers<WideLanes>(row, x);
         return;
     }
     visit_typed(row.type, row.x, [&](const auto* x) {
@@ -315,21 +321,40 @@ template <int kPeriod>
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(activations), "v"(weights));
 }
 
+__m512i numbers_0_to_63() {
+    return _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41,
+                           40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18,
+                           17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+}
+
+// Returns the lane of each of up to 64 outputs, as bytes.
+__m512i lanes_of(const Int8Blocks& blocks) {
+    const __m512i in_order = numbers_0_to_63();
+    return blocks.lanes ? _mm512_mask_loadu_epi8(in_order, first_64(blocks.outputs), blocks.lanes) : in_order;
+}
+
+// Stores 64 bytes as 16-bit integers.
+void store_widened(uint16_t* to, __m512i bytes) {
+    _mm512_store_si512(to, _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes)));
+    _mm512_store_si512(to + 32, _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1)));
+}
+
 // Constants of the results of up to four blocks: where packing puts each output.
 struct Order {
     alignas(64) uint8_t bytes[64];
     alignas(64) uint16_t integers[64];
 
     Order(const Int8Blocks& blocks, bool to_bytes) {
+        const __m512i lanes = lanes_of(blocks);
+        const auto bits = [&](int mask) BMX_INLINED { return _mm512_and_si512(lanes, _mm512_set1_epi8(mask)); };
         // Packing 16 lanes of each block takes four of each in turn, to bytes of all blocks, to integers of two.
-        for (int i = 0; i < 64; ++i) {
-            const int lane = blocks.lanes && i < blocks.outputs ? blocks.lanes[i] : i;
-            const int block = lane / kInt8Lanes, quarter = lane % kInt8Lanes / 4, last = lane % 4;
-            if (to_bytes) {
-                bytes[i] = static_cast<uint8_t>(quarter * 16 + block * 4 + last);
-            } else {
-                integers[i] = static_cast<uint16_t>(block / 2 * 32 + quarter * 8 + block % 2 * 4 + last);
-            }
+        const __m512i last = bits(3), quarter = bits(12);
+        if (to_bytes) {
+            const __m512i block = _mm512_srli_epi16(bits(48), 2);
+            _mm512_store_si512(bytes, _mm512_or_si512(_mm512_or_si512(last, block), _mm512_slli_epi16(quarter, 2)));
+        } else {
+            const __m512i block = _mm512_or_si512(bits(32), _mm512_srli_epi16(bits(16), 2));
+            store_widened(integers, _mm512_or_si512(_mm512_or_si512(last, block), _mm512_slli_epi16(quarter, 1)));
         }
     }
 };
@@ -448,9 +473,68 @@ template <int kBlocks, int kPeriod, int kPixels>
     row.to_bytes ? store_pixels(static_cast<uint8_t*>(row.y)) : store_pixels(static_cast<int16_t*>(row.y));
 }
 
+// Results of up to four blocks in the upper bits of their lanes, which are stored without shifting and packing them.
+template <int kBlocks, class Y>
+struct UpperBits {
+    static constexpr bool kBytes = sizeof(Y) == 1;
+    static constexpr int kMaxShift = kBytes ? 24 : 16, kOutputs = kBlocks * kInt8Lanes;
+
+    alignas(64) uint8_t bytes[64];  // of the outputs: their numbers among the bytes or the integers of all lanes
+    alignas(64) uint16_t integers[64];
+
+    explicit UpperBits(const Int8Blocks& blocks) {
+        const __m512i lanes = lanes_of(blocks);
+        if constexpr (kBlocks == 2 && kBytes) {
+            _mm512_store_si512(bytes, upper_bytes(lanes));
+        } else if constexpr (kBlocks == 2) {
+            store_widened(integers, upper_integers(lanes));
+        } else if constexpr (kBytes) {  // the second register of two begins with number 64
+            const __m512i second = _mm512_and_si512(lanes, _mm512_set1_epi8(32));
+            _mm512_store_si512(bytes, _mm512_add_epi8(lanes, second));
+        } else {
+            store_widened(integers, lanes);
+        }
+    }
+
+    static __m512i upper_bytes(__m512i lanes) {
+        const __m512i first = _mm512_slli_epi16(_mm512_and_si512(lanes, _mm512_set1_epi8(31)), 2);
+        return _mm512_or_si512(first, _mm512_set1_epi8(3));
+    }
+    static __m512i upper_integers(__m512i lanes) {
+        const __m512i first = _mm512_slli_epi16(_mm512_and_si512(lanes, _mm512_set1_epi8(31)), 1);
+        return _mm512_or_si512(first, _mm512_set1_epi8(1));
+    }
+
+    [[gnu::always_inline]] void store(uint8_t* to, const __m512i* y) const {
+        const __m512i order = _mm512_load_si512(bytes);
+        if constexpr (kBlocks == 2) {
+            store_bytes<kOutputs>(to, _mm512_permutex2var_epi8(y[0], order, y[1]), kOutputs);
+        } else {
+            const __m512i upper = upper_bytes(numbers_0_to_63());
+            const __m512i low = _mm512_permutex2var_epi8(y[0], upper, y[1]);
+            const __m512i high = _mm512_permutex2var_epi8(y[2], upper, y[kBlocks - 1]);
+            store_bytes<kOutputs>(to, _mm512_permutex2var_epi8(low, order, high), kOutputs);
+        }
+    }
+    [[gnu::always_inline]] void store(int16_t* to, const __m512i* y) const {
+        const __m512i order = _mm512_load_si512(integers);
+        if constexpr (kBlocks == 2) {
+            store_integers<kOutputs>(to, _mm512_permutex2var_epi16(y[0], order, y[1]), kOutputs);
+        } else {
+            const __m512i upper = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(upper_integers(numbers_0_to_63())));
+            const __m512i low = _mm512_permutex2var_epi16(y[0], upper, y[1]);
+            const __m512i high = _mm512_permutex2var_epi16(y[2], upper, y[kBlocks - 1]);
+            const __m512i rest = _mm512_permutex2var_epi16(low, _mm512_load_si512(integers + 32), high);
+            store_integers<32>(to, _mm512_permutex2var_epi16(low, order, high), 32);
+            store_integers<kOutputs - 32>(to + 32, rest, kOutputs - 32);
+        }
+    }
+};
+
 // The same where a sum consists of few products, so that rescaling takes a considerable part of the time: while
 // products of some pixels are added, the sums of those before are rescaled. Processors do not overlap them by
-// themselves when both are long sequences of instructions.
+// themselves when both are long sequences of instructions. Numbers are multiplied so that the results, which fit, are
+// the upper bits of a lane: 2^k (n * factor + summand), modulo 2^32.
 //
 // Everything is copied into the object, a local variable: stores to y could change what pointers lead to.
 template <int kBlocks, int kPeriod, class Y>
@@ -459,7 +543,10 @@ class Pipeline {
     static constexpr int kPixels = 12 / kBlocks;
     static constexpr int kLeastSteps = kBlocks + kPixels, kMostSteps = 48;
 
-    [[gnu::always_inline]] Pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order)
+    using Store = UpperBits<kBlocks, Y>;
+    static bool can_store(const Rescaling& rescaling) { return rescaling.shift <= Store::kMaxShift; }
+
+    [[gnu::always_inline]] Pipeline(const Int8Row& row, const Int8Blocks& blocks)
         : x_(row.x),
           step_(row.step),
           y_(static_cast<Y*>(row.y) + blocks.first_output),
@@ -467,8 +554,7 @@ class Pipeline {
           pixels_(row.pixels),
           steps_(row.tap_count * blocks.words),
           weights_(blocks.weights),
-          shift_(blocks.rescaling.shift),
-          order_(order) {
+          store_(blocks) {
         int step = 0;
         for (int tap = 0; tap < row.tap_count; ++tap) {
             for (int word = 0; word < blocks.words; ++word) {
@@ -476,9 +562,14 @@ class Pipeline {
             }
         }
         const Rescaling& r = blocks.rescaling;
-        const int32_t* constants[] = {r.low, r.high, r.factor, r.summand};
-        for (int kind = 0; kind < kKinds; ++kind) {
-            std::memcpy(constants_[kind], constants[kind], sizeof constants_[kind]);
+        const __m128i k = _mm_cvtsi32_si128(Store::kMaxShift - r.shift);
+        for (int lane = 0; lane < kBlocks * kInt8Lanes; lane += kInt8Lanes) {
+            const auto copy = [&](Kind kind, __m512i constant)
+                                  BMX_INLINED { _mm512_store_si512(constants_[kind] + lane, constant); };
+            copy(kLow, _mm512_loadu_si512(r.low + lane));
+            copy(kHigh, _mm512_loadu_si512(r.high + lane));
+            copy(kFactor, _mm512_sll_epi32(_mm512_loadu_si512(r.factor + lane), k));
+            copy(kSummand, _mm512_sll_epi32(_mm512_loadu_si512(r.summand + lane), k));
         }
     }
 
@@ -534,7 +625,6 @@ class Pipeline {
 
     template <int b>
     [[gnu::always_inline]] void rescale_block(Sums& sums) const {
-        const __m512i shift = _mm512_set1_epi32(shift_);
         const auto each = [&](Kind kind, auto&& change) BMX_INLINED {
             __m512i constant = _mm512_load_si512(constants_[kind] + b * kInt8Lanes);
             asm("" : "+v"(constant));
@@ -543,12 +633,11 @@ class Pipeline {
         each(kLow, [](__m512i n, __m512i low) BMX_INLINED { return _mm512_max_epi32(n, low); });
         each(kHigh, [](__m512i n, __m512i high) BMX_INLINED { return _mm512_min_epi32(n, high); });
         each(kFactor, [](__m512i n, __m512i factor) BMX_INLINED { return _mm512_mullo_epi32(n, factor); });
-        each(kSummand, [&](__m512i n, __m512i summand)
-                           BMX_INLINED { return _mm512_srav_epi32(_mm512_add_epi32(n, summand), shift); });
+        each(kSummand, [](__m512i n, __m512i summand) BMX_INLINED { return _mm512_add_epi32(n, summand); });
     }
 
     [[gnu::always_inline]] void store_pixel(int pixel, const __m512i* y) const {
-        store<kBlocks>(y_ + pixel * y_pixel_, order_, kBlocks * kInt8Lanes, y);
+        store_.store(y_ + pixel * y_pixel_, y);
     }
 
     [[gnu::always_inline]] void finish(Sums& sums, int pixel) const {
@@ -578,31 +667,40 @@ class Pipeline {
     const ptrdiff_t y_pixel_;
     const int pixels_, steps_;
     const int8_t* const weights_;
-    const int shift_;
-    const Order order_;
+    const Store store_;
     alignas(64) int32_t constants_[kKinds][kBlocks * kInt8Lanes];
     ptrdiff_t offsets_[kMostSteps];
 };
 
 template <int kBlocks, int kPeriod, class Y>
-[[gnu::noinline]] void run_pipeline(const Int8Row& row, const Int8Blocks& blocks, const Order& order) {
-    const Pipeline<kBlocks, kPeriod, Y> pipeline(row, blocks, order);
+[[gnu::noinline]] void run_pipeline(const Int8Row& row, const Int8Blocks& blocks) {
+    const Pipeline<kBlocks, kPeriod, Y> pipeline(row, blocks);
     pipeline.run();
+}
+
+// Runs the pipeline if there is one for these blocks.
+template <int kBlocks, int kPeriod, class Y>
+bool convolve_in_pipeline(const Int8Row& row, const Int8Blocks& blocks) {
+    if constexpr (kBlocks >= 2 && kBlocks <= 4) {
+        using Pipe = Pipeline<kBlocks, kPeriod, Y>;
+        const int steps = row.tap_count * blocks.words;
+        if (blocks.rescaling.low && Pipe::can_store(blocks.rescaling) && blocks.outputs == kBlocks * kInt8Lanes &&
+            row.pixels >= Pipe::kPixels && steps >= Pipe::kLeastSteps && steps <= Pipe::kMostSteps) {
+            run_pipeline<kBlocks, kPeriod, Y>(row, blocks);
+            return true;
+        }
+    }
+    return false;
 }
 
 // Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
 template <int kBlocks, int kPeriod>
-void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks, const Order& order) {
-    if constexpr (kBlocks >= 2 && kBlocks <= 4) {
-        using Pipe = Pipeline<kBlocks, kPeriod, uint8_t>;
-        const int steps = row.tap_count * blocks.words;
-        if (blocks.rescaling.low && blocks.outputs == kBlocks * kInt8Lanes && row.pixels >= Pipe::kPixels &&
-            steps >= Pipe::kLeastSteps && steps <= Pipe::kMostSteps) {
-            row.to_bytes ? run_pipeline<kBlocks, kPeriod, uint8_t>(row, blocks, order)
-                         : run_pipeline<kBlocks, kPeriod, int16_t>(row, blocks, order);
-            return;
-        }
+void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks) {
+    if (row.to_bytes ? convolve_in_pipeline<kBlocks, kPeriod, uint8_t>(row, blocks)
+                     : convolve_in_pipeline<kBlocks, kPeriod, int16_t>(row, blocks)) {
+        return;
     }
+    const Order order(blocks, row.to_bytes);
     constexpr int kPixels = 26 / kBlocks > 12 ? 12 : 26 / kBlocks, kHalf = (kPixels + 1) / 2;
     int pixel = 0;
     for (; pixel + kPixels <= row.pixels; pixel += kPixels) {
@@ -627,18 +725,17 @@ void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks, const Order& 
 
 template <int kBlocks>
 void convolve_periods(const Int8Row& row, const Int8Blocks& blocks) {
-    const Order order(blocks, row.to_bytes);
     if constexpr (kBlocks <= 4) {
         switch (blocks.period) {
             case 2:
-                return convolve_blocks<kBlocks, 2>(row, blocks, order);
+                return convolve_blocks<kBlocks, 2>(row, blocks);
             case 4:
-                return convolve_blocks<kBlocks, 4>(row, blocks, order);
+                return convolve_blocks<kBlocks, 4>(row, blocks);
             case 8:
-                return convolve_blocks<kBlocks, 8>(row, blocks, order);
+                return convolve_blocks<kBlocks, 8>(row, blocks);
         }
     }
-    convolve_blocks<kBlocks, 1>(row, blocks, order);
+    convolve_blocks<kBlocks, 1>(row, blocks);
 }
 
 void convolve(const Int8Row& row) {

@@ -7,9 +7,17 @@ namespace {
 struct DotProducts {
     static constexpr int kPixels = 6;
 
-    using Weights = __m256i;
+    struct Weights {
+        static constexpr int kBytes = 32;
+
+        __m256i bytes;
+        explicit Weights(const uint8_t* from) : bytes(_mm256_load_si256(reinterpret_cast<const __m256i*>(from))) {}
+    };
+    using PreparedWeights = Weights;
     using Activations = __m256i;
-    static void add(__m256i& sum, __m256i x, __m256i weights) { sum = _mm256_dpbusd_avx_epi32(sum, x, weights); }
+    static void add(__m256i& sum, __m256i x, const Weights& weights) {
+        sum = _mm256_dpbusd_avx_epi32(sum, x, weights.bytes);
+    }
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Kernels of 8-bit layers with vectors of 256 bits. Products are added by a class:
-//   Weights(vector)                      from eight words of weights
+//   Weights(memory)                      from eight words of weights
+//   PreparedWeights(memory)              from what its function `store` has made of them, or the same class
 //   Activations(vector)                  from eight words of a pixel
-//   add(sum, activations, weights)       adds the four products of each lane
+//   add(sum, activations, weights)       adds the four products of each lane; weights are of either class
 #pragma once
 #include <immintrin.h>
 
@@ -26,9 +27,44 @@ struct NarrowHalf {
           factor(load(r.factor)),
           summand(load(r.summand)),
           shift(_mm256_set1_epi32(r.shift)) {}
+    __m256i slope() const { return factor; }
     __m256i operator()(__m256i n) const {
         const __m256i limited = _mm256_min_epi32(_mm256_max_epi32(n, low), high);
         return _mm256_srav_epi32(_mm256_add_epi32(_mm256_mullo_epi32(limited, factor), summand), shift);
+    }
+};
+
+// With 64 bits, of a shift of at most 32: products of even and of odd lanes are computed one after the other. They are
+// limited before they are shifted, by zeros, because AVX2 neither shifts signs in nor has a minimum of 64 bits.
+struct WideHalf {
+    static constexpr int kMaxShift = 32;
+
+    __m256i even, odd, even_offset, odd_offset, min, max;
+    __m128i shift;
+
+    explicit WideHalf(const Rescaling& r) {
+        const __m256i one = _mm256_set1_epi64x(int64_t(1) << (r.shift - kOffsetShift));
+        const __m256i half = _mm256_set1_epi64x(int64_t(1) << (r.shift - 1));
+        const __m256i offset = NarrowHalf::load(r.offset);
+        even = NarrowHalf::load(r.multiplier);
+        odd = _mm256_srli_epi64(even, 32);
+        even_offset = _mm256_add_epi64(_mm256_mul_epi32(offset, one), half);
+        odd_offset = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(offset, 32), one), half);
+        min = _mm256_set1_epi64x(r.min * (int64_t(1) << r.shift));
+        max = _mm256_set1_epi64x(r.max * (int64_t(1) << r.shift));
+        shift = _mm_cvtsi32_si128(r.shift);
+    }
+    __m256i slope() const { return even; }
+    __m256i limited(__m256i product, __m256i offset) const {
+        const __m256i exact = _mm256_add_epi64(product, offset);
+        const __m256i upper = _mm256_blendv_epi8(exact, min, _mm256_cmpgt_epi64(min, exact));
+        const __m256i y = _mm256_blendv_epi8(upper, max, _mm256_cmpgt_epi64(upper, max));
+        return _mm256_srl_epi64(y, shift);
+    }
+    __m256i operator()(__m256i n) const {
+        const __m256i low = limited(_mm256_mul_epi32(n, even), even_offset);
+        const __m256i high = limited(_mm256_mul_epi32(_mm256_srli_epi64(n, 32), odd), odd_offset);
+        return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0xaa);
     }
 };
 
@@ -36,13 +72,14 @@ struct NarrowHalf {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
 }
 
-// Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the factor is
+// Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the slope is
 // negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a window.
-inline void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
+template <class Half>
+void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     const Rescaling r = row.rescaling.from(channel);
-    const NarrowHalf low(r), high(r.from(kHalfLanes));
-    const __m256i factors = _mm256_permute4x64_epi64(_mm256_packs_epi32(low.factor, high.factor), 0xd8);
-    const __m256i flips = _mm256_srai_epi16(factors, 15);
+    const Half low(r), high(r.from(kHalfLanes));
+    const __m256i slopes = _mm256_permute4x64_epi64(_mm256_packs_epi32(low.slope(), high.slope()), 0xd8);
+    const __m256i flips = _mm256_srai_epi16(slopes, 15);
     for (int i = 0; i < row.pixels; ++i) {
         const int16_t* from = x + i * row.step + channel;
         __m256i n = _mm256_xor_si256(load_integers(from + row.window[0]), flips);
@@ -59,14 +96,16 @@ inline void rescale_integers(const RescaleRow& row, const int16_t* x, int channe
 }
 
 [[maybe_unused]] void rescale_at_once(const RescaleRow& row) {
-    if (row.type == DataType::f32 || !row.rescaling.low || row.scale || !row.to_bytes) {
+    const bool is_narrow = row.rescaling.low;
+    if (row.type == DataType::f32 || row.scale || !row.to_bytes ||
+        (!is_narrow && row.rescaling.shift > WideHalf::kMaxShift)) {
         rescale_row(row);
         return;
     }
     const int16_t* x = static_cast<const int16_t*>(row.x);
     int c = 0;
     for (; c + kInt8Lanes <= row.channels; c += kInt8Lanes) {
-        rescale_integers(row, x, c);
+        is_narrow ? rescale_integers<NarrowHalf>(row, x, c) : rescale_integers<WideHalf>(row, x, c);
     }
     if (c < row.channels) {
         RescaleRow rest = row;
@@ -220,19 +259,18 @@ inline bool stays_in_blocks(const Int8Blocks& blocks) {
     }
 }
 
-// Adds the products of kPixels outputs and one block.
-template <class Products, int kPeriod, int kPixels>
-[[gnu::always_inline]] inline void add_block(const Int8Row& row, const Int8Blocks& blocks, int block, int pixel,
-                                             __m256i (&sums)[kPixels][2]) {
+// Adds the products of kPixels outputs and one block. `weights` begins with those of the block, of which there is a
+// vector for each half, and has `step_bytes` for each word of a tap.
+template <class Weights, class Products, int kPeriod, int kPixels>
+[[gnu::always_inline]] inline void add_block(const Int8Row& row, const Int8Blocks& blocks, const uint8_t* weights,
+                                             ptrdiff_t step_bytes, int pixel, __m256i (&sums)[kPixels][2]) {
     unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][0] = sums[i][1] = _mm256_setzero_si256(); });
-    const ptrdiff_t step = row.step, block_bytes = 4 * kInt8Lanes;
+    const ptrdiff_t step = row.step;
     const uint8_t* const x = row.x + pixel * step + 4 * blocks.first_word;
-    const int8_t* weights = blocks.weights + block * block_bytes;
     for (int tap = 0; tap < row.tap_count; ++tap) {
         const uint8_t* from = x + row.taps[tap];
-        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod, weights += blocks.count * block_bytes) {
-            const __m256i* lanes = reinterpret_cast<const __m256i*>(weights);
-            const typename Products::Weights low(_mm256_load_si256(lanes)), high(_mm256_load_si256(lanes + 1));
+        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod, weights += step_bytes) {
+            const Weights low(weights), high(weights + Weights::kBytes);
             unrolled<kPixels>([&](auto i) BMX_INLINED {
                 const typename Products::Activations activations(repeated<kPeriod>(from + i * step));
                 Products::add(sums[i][0], activations, low);
@@ -242,62 +280,98 @@ template <class Products, int kPeriod, int kPixels>
     }
 }
 
-template <class Products, int kPeriod, int kPixels>
-void convolve_pixels(const Int8Row& row, const Int8Blocks& blocks, const BlockOrder* orders, int pixel) {
-    __m256i sums[kPixels][2];
-    if (orders) {
-        for (int block = 0; block < blocks.count; ++block) {
-            add_block<Products, kPeriod>(row, blocks, block, pixel, sums);
-            const NarrowHalf low(blocks.rescaling.from(block * kInt8Lanes));
-            const NarrowHalf high(blocks.rescaling.from(block * kInt8Lanes + kHalfLanes));
-            unrolled<kPixels>([&](auto i) BMX_INLINED {
-                store_block(row, blocks, orders[block], block, pixel + i, low(sums[i][0]), high(sums[i][1]));
-            });
-        }
-        return;
-    }
-    int32_t lanes[kPixels][kInt8Blocks * kInt8Lanes];
-    for (int block = 0; block < blocks.count; ++block) {
-        add_block<Products, kPeriod>(row, blocks, block, pixel, sums);
+// Computes one block of all pixels, whose outputs are its lanes.
+template <class Weights, class Products, int kPeriod>
+void convolve_block(const Int8Row& row, const Int8Blocks& blocks, int block, const uint8_t* weights,
+                    ptrdiff_t step_bytes) {
+    const BlockOrder order(blocks, block);
+    const auto pixels = [&](auto count, int pixel) BMX_INLINED {
+        constexpr int kPixels = decltype(count)::value;
+        __m256i sums[kPixels][2];
+        add_block<Weights, Products, kPeriod>(row, blocks, weights, step_bytes, pixel, sums);
+        const NarrowHalf low(blocks.rescaling.from(block * kInt8Lanes));
+        const NarrowHalf high(blocks.rescaling.from(block * kInt8Lanes + kHalfLanes));
         unrolled<kPixels>([&](auto i) BMX_INLINED {
-            __m256i* to = reinterpret_cast<__m256i*>(lanes[i] + block * kInt8Lanes);
-            _mm256_storeu_si256(to, sums[i][0]);
-            _mm256_storeu_si256(to + 1, sums[i][1]);
+            store_block(row, blocks, order, block, pixel + i, low(sums[i][0]), high(sums[i][1]));
         });
+    };
+    int pixel = 0;
+    for (; pixel + Products::kPixels <= row.pixels; pixel += Products::kPixels) {
+        pixels(std::integral_constant<int, Products::kPixels>(), pixel);
     }
-    for (int i = 0; i < kPixels; ++i) {
-        store_sums(row, blocks, pixel + i, lanes[i]);
+    for (; pixel < row.pixels; ++pixel) {
+        pixels(std::integral_constant<int, 1>(), pixel);
     }
 }
 
+const uint8_t* weights_of(const Int8Blocks& blocks, int block) {
+    return reinterpret_cast<const uint8_t*>(blocks.weights) + block * 4 * kInt8Lanes;
+}
+
+// Computes one block after the other, so that its weights are read from the first-level cache.
 template <class Products, int kPeriod>
-void convolve_row(const Int8Row& row, const Int8Blocks& blocks, const BlockOrder* orders) {
-    int pixel = 0;
-    for (; pixel + Products::kPixels <= row.pixels; pixel += Products::kPixels) {
-        convolve_pixels<Products, kPeriod, Products::kPixels>(row, blocks, orders, pixel);
+void convolve_each_block(const Int8Row& row, const Int8Blocks& blocks) {
+    using Weights = typename Products::Weights;
+    using Prepared = typename Products::PreparedWeights;
+    constexpr int kPreparedSteps = 160, kLeastPixels = 4 * Products::kPixels;  // that justify preparation
+    const ptrdiff_t step_bytes = blocks.count * 4 * kInt8Lanes;
+    const int steps = row.tap_count * blocks.words;
+    for (int block = 0; block < blocks.count; ++block) {
+        const uint8_t* const weights = weights_of(blocks, block);
+        if constexpr (!std::is_same<Weights, Prepared>::value) {
+            if (steps <= kPreparedSteps && row.pixels >= kLeastPixels) {
+                alignas(32) uint8_t prepared[kPreparedSteps * 2 * Prepared::kBytes];
+                for (int step = 0; step < steps; ++step) {
+                    for (int half = 0; half < 2; ++half) {
+                        Prepared::store(Weights(weights + step * step_bytes + half * Weights::kBytes),
+                                        prepared + (2 * step + half) * Prepared::kBytes);
+                    }
+                }
+                convolve_block<Prepared, Products, kPeriod>(row, blocks, block, prepared, 2 * Prepared::kBytes);
+                continue;
+            }
+        }
+        convolve_block<Weights, Products, kPeriod>(row, blocks, block, weights, step_bytes);
     }
-    for (; pixel < row.pixels; ++pixel) {
-        convolve_pixels<Products, kPeriod, 1>(row, blocks, orders, pixel);
+}
+
+// Computes blocks whose outputs are not their own lanes, or are rescaled with 64 bits.
+template <class Products, int kPeriod>
+void convolve_any_blocks(const Int8Row& row, const Int8Blocks& blocks) {
+    for (int pixel = 0; pixel < row.pixels; ++pixel) {
+        int32_t lanes[kInt8Blocks * kInt8Lanes];
+        for (int block = 0; block < blocks.count; ++block) {
+            __m256i sums[1][2];
+            add_block<typename Products::Weights, Products, kPeriod>(row, blocks, weights_of(blocks, block),
+                                                                     blocks.count * 4 * kInt8Lanes, pixel, sums);
+            __m256i* to = reinterpret_cast<__m256i*>(lanes + block * kInt8Lanes);
+            _mm256_storeu_si256(to, sums[0][0]);
+            _mm256_storeu_si256(to + 1, sums[0][1]);
+        }
+        store_sums(row, blocks, pixel, lanes);
     }
 }
 
 template <class Products>
 void convolve_with(const Int8Row& row) {
     for (const Int8Blocks* blocks = row.blocks; blocks < row.blocks + row.blocks_count; ++blocks) {
-        const BlockOrder all[kInt8Blocks] = {{*blocks, 0}, {*blocks, 1}, {*blocks, 2}, {*blocks, 3}, {*blocks, 4}};
-        const BlockOrder* orders = blocks->rescaling.low && stays_in_blocks(*blocks) ? all : nullptr;
+        const auto convolve = [&](auto period) {
+            blocks->rescaling.low&& stays_in_blocks(*blocks)
+                ? convolve_each_block<Products, decltype(period)::value>(row, *blocks)
+                : convolve_any_blocks<Products, decltype(period)::value>(row, *blocks);
+        };
         switch (blocks->period) {
             case 1:
-                convolve_row<Products, 1>(row, *blocks, orders);
+                convolve(std::integral_constant<int, 1>());
                 break;
             case 2:
-                convolve_row<Products, 2>(row, *blocks, orders);
+                convolve(std::integral_constant<int, 2>());
                 break;
             case 4:
-                convolve_row<Products, 4>(row, *blocks, orders);
+                convolve(std::integral_constant<int, 4>());
                 break;
             default:
-                convolve_row<Products, kInt8Period>(row, *blocks, orders);
+                convolve(std::integral_constant<int, kInt8Period>());
         }
     }
 }
