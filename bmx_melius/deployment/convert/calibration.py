@@ -5,7 +5,7 @@ from typing import Optional
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import UserError, name_some
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
@@ -17,6 +17,7 @@ _PERCENTILE = 99.99  # of the numbers on each side that a range covers
 _SAMPLE = 8192  # numbers of a value and an image that are kept
 _CANDIDATES = 64  # ranges that are tried
 _ROUNDING = 0.01  # of a pixel that is normalized and back
+_MEASURED = 32  # images on which the layers are quantized one at a time
 
 
 @dataclasses.dataclass
@@ -38,6 +39,11 @@ class QuantizationReport:
         Share of the images of which the largest output is the same one; None unless there is one output, a vector of several classes.
     ranges : str
         How ranges were chosen, one of `RANGES`.
+    changes : dict of str to float
+        Layer, by the name of its node -> change of the outputs if only this layer has 8 bits: root of the mean square, relative to the
+        standard deviation of the outputs. Includes the layers in `keep_float`.
+    keep_float : list of str
+        Layers that remain float32 by request.
     """
 
     images: int
@@ -47,6 +53,8 @@ class QuantizationReport:
     correlation: float
     same_class: Optional[float]
     ranges: str
+    changes: dict
+    keep_float: list
 
     def __str__(self):
         lines = [
@@ -62,10 +70,17 @@ class QuantizationReport:
         lines.append(
             f'correlation of outputs: {self.correlation:.5f}' + ('' if self.same_class is None else f', same class: {self.same_class:.1%}')
         )
+        if self.changes:
+            order = sorted(self.changes, key=self.changes.get, reverse=True)
+            lines.append(
+                'change of the outputs by each layer alone: '
+                + ', '.join(f'{name} ({self.changes[name]:.2%})' for name in order)
+                + (f'; float32: {", ".join(self.keep_float)}' if self.keep_float else '')
+            )
         return '\n'.join(lines)
 
 
-def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
+def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=()):
     """Quantize a program for calibration images.
 
     Parameters
@@ -80,6 +95,10 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
         Preprocessing of the input. If that is normalized pixels of 0 to 255, the first layer reads these pixels.
     names : dict of int to str or None
         Names of values, for the report; the default is the number and the name of the operation.
+    layers : list of str or None
+        Name of each convolution of the program, in order; the default is as for `names`.
+    keep_float : sequence of str
+        Names of layers that remain float32.
 
     Returns
     -------
@@ -88,14 +107,30 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
     Raises
     ------
     UserError
-        If there is no image, or a value is not finite.
+        If there is no image, a value is not finite, or no layer has a name in `keep_float`.
     """
+    numbers = _layers(program, layers)
+    unknown = [name for name in keep_float if name not in numbers]
+    if unknown:
+        raise UserError(f'keep_float: no real-valued layer is named {name_some(unknown)}; these are {", ".join(numbers) or "none"}')
     if not batches or not sum(map(len, batches)):
         raise UserError('there are no calibration images')
     require_known(method)
     spec = input_spec if _are_pixels(batches, input_spec) else None
-    result = quantize(program, _ranges(program, batches, method), spec)
-    return result, _compared(program, result, batches, method, names or {})
+    ranges = _ranges(program, batches, method)
+    result = quantize(program, ranges, spec, [number for name in keep_float for number in numbers[name]])
+    report = _compared(program, result, batches, method, names or {})
+    report.changes, report.keep_float = _changes(program, ranges, spec, numbers, batches), list(keep_float)
+    return result, report
+
+
+def _layers(program, names):
+    """Return a dict from the name of each layer of `conv` to the numbers of its results; a layer may consist of several convolutions."""
+    first, found = len(program.inputs), {}
+    numbers = [number for number, operation in enumerate(program.operations, first) if operation.name == 'conv']
+    for number, name in zip(numbers, names or [f'{number - first} (conv)' for number in numbers]):
+        found.setdefault(name, []).append(number)
+    return found
 
 
 def require_known(method):
@@ -188,6 +223,22 @@ class _Runner:
         return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
 
 
+def _changes(program, ranges, spec, layers, batches):
+    """Return what each layer changes if only this one has 8 bits, see `QuantizationReport.changes`."""
+    sample = np.concatenate(batches)[:_MEASURED]
+    expected, found = _outputs(program, sample), {}
+    deviation = expected.std()
+    for name in layers:
+        others = [number for other, numbers in layers.items() if other != name for number in numbers]
+        change = np.sqrt(np.square(_outputs(quantize(program, ranges, spec, others).program, sample) - expected).mean())
+        found[name] = float(change / deviation) if deviation else float(change > 0)
+    return found
+
+
+def _outputs(program, batch):
+    return np.concatenate([array.reshape(len(batch), -1) for array in _Runner(program, program.outputs)(batch)], axis=1).astype(np.float64)
+
+
 def _compared(program, result, batches, method, names):
     first, values = len(program.inputs), program.values()
     bits = [number for number, operation in enumerate(program.operations, first) if operation.name == 'threshold']
@@ -213,6 +264,8 @@ def _compared(program, result, batches, method, names):
         correlation=_correlation(expected, found),
         same_class=float((expected.argmax(axis=1) == found.argmax(axis=1)).mean()) if classes else None,
         ranges=method,
+        changes={},
+        keep_float=[],
     )
 
 

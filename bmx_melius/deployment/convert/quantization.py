@@ -108,7 +108,7 @@ def observed_values(program):
     return sorted(number for number in found if kinds[number] != BITS_KIND)
 
 
-def quantize(program, ranges, input_spec=None):
+def quantize(program, ranges, input_spec=None, keep_float=()):
     """Quantize a program.
 
     Parameters
@@ -119,17 +119,19 @@ def quantize(program, ranges, input_spec=None):
         Of each of `observed_values`.
     input_spec : InputSpec or None
         Preprocessing of the only input. The first layer then reads the pixels, 0 to 255, from which the input was computed.
+    keep_float : collection of int
+        Results of convolutions that remain float32.
 
     Returns
     -------
     Quantized
     """
-    return _Quantizer(program, ranges, input_spec).run()
+    return _Quantizer(program, ranges, input_spec, keep_float).run()
 
 
 class _Quantizer:
-    def __init__(self, program, ranges, input_spec):
-        self._old, self._ranges, self._spec = program, ranges, input_spec
+    def __init__(self, program, ranges, input_spec, keep_float):
+        self._old, self._ranges, self._spec, self._keep_float = program, ranges, input_spec, keep_float
         self._values = program.values()
         self._readers = [[] for _ in self._values]
         for operation in program.operations:
@@ -147,7 +149,7 @@ class _Quantizer:
             rule = getattr(self, f'_{operation.name}', None)
             inputs = [self._known[source] for source in operation.inputs]
             takes_grids = rule is not None and all(isinstance(x, _Grid) for x in inputs)
-            if takes_grids or operation.name == 'conv':
+            if self._has_8_bits(operation) or takes_grids and operation.name != 'conv':
                 self._known.append(rule(operation, *inputs))
             else:
                 self._known.append(self._as_before(operation, inputs))
@@ -155,6 +157,10 @@ class _Quantizer:
         number_of = {old: new if isinstance(new, int) else new.number for old, new in enumerate(self._known)}
         number_of.update(zip(self._old.outputs, outputs))
         return Quantized(Program(self._old.inputs, self._operations, outputs), number_of, self._layers, self._real)
+
+    def _has_8_bits(self, operation):
+        """Return whether an operation becomes a layer of 8-bit integers."""
+        return operation.name == 'conv' and self._result_of[id(operation)] not in self._keep_float
 
     # --- writing
 
@@ -223,7 +229,7 @@ class _Quantizer:
             return None
         targets = set()
         for reader in self._readers[number]:
-            if reader.name == 'conv':
+            if self._has_8_bits(reader):
                 targets.add(number)
             elif reader.name in ('relu', 'clip', 'max_pool', 'shuffle'):
                 targets.add(self._byte_range(self._result_of[id(reader)]))

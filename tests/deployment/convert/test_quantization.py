@@ -275,3 +275,58 @@ def test_ranges_without_images_are_refused(small, tmp_path, run):
     assert status == 2 and '--int8-ranges is for --int8 IMAGES' in error
     with pytest.raises(UserError, match="not by 'median'"):
         bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), ranges='median')
+
+
+@needs_engine
+def test_layers_named_in_keep_float_stay_float(convert):
+    net = initialized(get_model('meliusnet_flex', classes=10, **SMALL), (1, 3, 32, 32))
+    randomize_statistics(net)
+    calibration = images(8)
+    report, *_ = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=calibration, verify=False)
+    found = report.quantization
+    assert len(found.changes) == found.layers == 5 and all(0 < change < 1 for change in found.changes.values())
+    kept = [max(found.changes, key=found.changes.get), next(name for name in found.changes if 'dense' in name)]
+    assert all(f'{name} ({found.changes[name]:.2%})' in str(report) for name in kept)
+
+    _, _, floats = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, verify=False)
+    report, prefix, program = converted(
+        convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=calibration, verify=False, keep_float=kept
+    )
+    weights = [operation.arrays['weight'] for operation in program.operations if operation.name == 'conv']
+    expected = [operation.arrays['weight'] for operation in floats.operations if operation.name == 'conv']
+    places = [position for position, name in enumerate(report.quantization.changes) if name in kept]
+    assert len(weights) == 2 and report.quantization.layers == 3 and report.quantization.real['conv'] == 2
+    for weight, place in zip(weights, places):
+        np.testing.assert_array_equal(weight, expected[place])
+    assert report.quantization.changes == found.changes and report.quantization.keep_float == kept
+    assert f'float32: {kept[0]}, {kept[1]}' in str(report)
+    inputs = SPEC.normalized(calibration)
+    np.testing.assert_allclose(bmx.Session(prefix)(inputs), reference.run(program, [inputs])[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_engine
+def test_a_network_whose_layers_all_stay_float_has_the_results_of_the_float_network(convert):
+    net = initialized(get_model('meliusnet_flex', classes=10, **SMALL), (1, 3, 32, 32))
+    randomize_statistics(net)
+    inputs = np.random.RandomState(1).randn(4, 3, 32, 32).astype(np.float32)
+    report, *_ = converted(convert, net, (1, 3, 32, 32), calibration=inputs, verify=False)
+    names = list(report.quantization.changes)
+    _, prefix, _ = converted(convert, net, (1, 3, 32, 32), verify=False)
+    expected = bmx.Session(prefix)(inputs)
+    report, prefix, _ = converted(convert, net, (1, 3, 32, 32), calibration=inputs, verify=False, keep_float=names)
+    assert report.quantization.layers == 0 and set(report.quantization.signs.values()) == {0}
+    np.testing.assert_allclose(bmx.Session(prefix)(inputs), expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_engine
+def test_unknown_layers_in_keep_float_are_named_beside_the_known_ones(export, small, tmp_path, run):
+    with pytest.raises(UserError, match=r'no real-valued layer is named stem, head; these are \S+_fwd$'):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=np.zeros((1, 3, 8, 8), np.float32), keep_float=['stem', 'head'])
+    with pytest.raises(UserError, match='give calibration'):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), keep_float=['stem'])
+    status, _, error = run('convert', *small, tmp_path / 'x', '--input-shape', '1,3,8,8', '--keep-float', 'stem')
+    assert status == 2 and '--keep-float is for --int8 IMAGES' in error
+    np.save(tmp_path / 'images.npy', np.zeros((1, 3, 8, 8), np.float32))
+    arguments = ['--input-shape', '1,3,8,8', '--int8', tmp_path / 'images.npy', '--keep-float', 'stem, head']
+    status, _, error = run('convert', *small, tmp_path / 'x', *arguments)
+    assert status == 2 and 'no real-valued layer is named stem, head; these are ' in error and not list(tmp_path.glob('x*'))
