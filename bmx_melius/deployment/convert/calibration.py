@@ -10,6 +10,7 @@ from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
 from ..runtime import engine
+from .equalization import ChannelStatistics, channel_factors
 from .quantization import ValueRange, observed_values, quantize
 
 RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
@@ -153,46 +154,59 @@ def _are_pixels(batches, spec):
 
 def _ranges(program, batches, method):
     """Return the `ValueRange` of each of `observed_values`."""
-    numbers = observed_values(program)
+    numbers, values = observed_values(program), program.values()
     computed = _Runner(program, [number for number in numbers if number >= len(program.inputs)])
-    observers = {number: _Observer() for number in numbers}
+    observers = {number: _Observer(values[number].channels) for number in numbers}
     for batch in batches:
         arrays = dict(zip(computed.numbers, computed(batch)))
         for number in numbers:
             observers[number].add(arrays.get(number, batch))
-    return {number: ValueRange(*observer.range(method), *observer.limits()) for number, observer in observers.items()}
+    layers = [operation for operation in program.operations if operation.name == 'conv']
+    return {
+        number: observer.range(method, [layer for layer in layers if layer.inputs[0] == number]) for number, observer in observers.items()
+    }
 
 
 class _Observer:
-    """Limits of the numbers of a value, and a sample of them."""
+    """Limits of the numbers of each channel of a value, and a sample of them."""
 
-    def __init__(self):
-        self._random, self._samples, self._limits = np.random.RandomState(0), [], []
+    def __init__(self, channels):
+        self._channels, self._random = channels, np.random.RandomState(0)
+        self._samples, self._smallest, self._largest = [], [], []
 
     def add(self, array):
         """Add the numbers of a batch."""
-        low, high = float(array.min()), float(array.max())
-        if not np.isfinite([low, high]).all():
+        if not np.isfinite([array.min(), array.max()]).all():
             raise UserError('a calibration image gives values that are not finite: a parameter or the image is damaged')
-        self._limits += [low, high]
-        for image in array.reshape(len(array), -1):
-            chosen = image if len(image) <= _SAMPLE else image[self._random.randint(0, len(image), _SAMPLE)]
-            self._samples.append(chosen)
+        array = array.reshape(len(array), self._channels, -1)
+        self._smallest.append(array.min(axis=(0, 2)))
+        self._largest.append(array.max(axis=(0, 2)))
+        positions, most = array.shape[2], max(1, _SAMPLE // self._channels)
+        for image in array:
+            self._samples.append(image if positions <= most else image[:, self._random.randint(0, positions, most)])
 
-    def limits(self):
-        return min(self._limits), max(self._limits)
+    def range(self, method, layers):
+        """Return the `ValueRange`, with the factors of channels for the layers that read the value."""
+        smallest, largest = (limits.astype(np.float64) for limits in (np.min(self._smallest, axis=0), np.max(self._largest, axis=0)))
+        sample = np.concatenate(self._samples, axis=1).astype(np.float64)
+        factors = None
+        if layers:
+            factors = channel_factors(ChannelStatistics(smallest, largest, np.square(sample).mean(axis=1)), layers)
+            sample = sample / factors[:, None]
+        limits = (smallest.min(), largest.max()) if factors is None else ((smallest / factors).min(), (largest / factors).max())
+        return ValueRange(*_chosen(sample, *limits, method), smallest.min(), largest.max(), factors)
 
-    def range(self, method):
-        low, high = self.limits()
-        sample = np.concatenate(self._samples).astype(np.float64)
-        if method == 'percentile':
-            return tuple(np.percentile(sample, (100 - _PERCENTILE, _PERCENTILE)))
-        if method == 'minmax' or low == high:
-            return low, high
-        shares = np.linspace(1, 0.2, _CANDIDATES)
-        errors = [_squared_error(sample, low * share, high * share) for share in shares]
-        share = shares[int(np.argmin(errors))]
-        return low * share, high * share
+
+def _chosen(sample, low, high, method):
+    """Return the range that bytes are to cover, for a sample of the numbers and their limits."""
+    if method == 'percentile':
+        return tuple(np.percentile(sample, (100 - _PERCENTILE, _PERCENTILE)))
+    if method == 'minmax' or low == high:
+        return low, high
+    shares = np.linspace(1, 0.2, _CANDIDATES)
+    errors = [_squared_error(sample, low * share, high * share) for share in shares]
+    share = shares[int(np.argmin(errors))]
+    return low * share, high * share
 
 
 def _squared_error(sample, low, high):
