@@ -55,8 +55,8 @@ def add_parser(commands):
     real.add_argument(
         '--int8',
         metavar='IMAGES',
-        help='quantize float layers to int8, with ranges from these images: a folder with CLASS/*.jpg, a .rec file, '
-        'digits, glyphs, or an .npy file of inputs (float32) or pixels (uint8), (N, C, H, W); 256 of them are used',
+        help='quantize float layers to int8, with ranges from these images: a folder with CLASS/*.jpg or train/CLASS/*.jpg, a .rec file, '
+        'digits, glyphs (their training images), or an .npy file of inputs (float32) or pixels (uint8), (N, C, H, W); 256 of them are used',
     )
     parser.add_argument(
         '--int8-ranges',

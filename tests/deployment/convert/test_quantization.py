@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import nn
+from PIL import Image
 from support.conversions import programs
 from support.engines import needs_engine
 from support.networks import of_size
@@ -15,7 +16,9 @@ from support.small_networks import initialized, randomize_statistics, sequence
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.deployment.convert.calibration import RANGES, quantized
+from bmx_melius.deployment.convert.calibration_images import calibration_batches
 from bmx_melius.deployment.convert.equalization import ChannelStatistics, channel_factors
 from bmx_melius.deployment.convert.quantization import quantize
 from bmx_melius.deployment.program import reference
@@ -278,6 +281,19 @@ def test_files_that_hold_no_array_are_refused_in_one_line(name, content, message
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=tmp_path / name)
+
+
+def test_calibration_takes_training_images(tmp_path):
+    spec = bmx.InputSpec(size=8, resize=8, channels=1, mean=(0,), std=(1,))
+    pixels = np.concatenate(calibration_batches('digits', spec))
+    known = {spec.crop(image).asnumpy().tobytes() for image, _ in open_digits().train}
+    assert len(pixels) == 256 and all(image.astype(np.uint8).tobytes() in known for image in pixels)
+
+    for part, brightness in (('train', 200), ('val', 50)):
+        (tmp_path / part / 'a').mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), brightness, np.uint8)).save(tmp_path / part / 'a' / 'x.png')
+    (found,) = calibration_batches(tmp_path, spec)
+    np.testing.assert_array_equal(found, np.full((1, 1, 8, 8), 200))
 
 
 def test_half_precision_and_integers_exclude_each_other(small, tmp_path):
