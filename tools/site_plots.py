@@ -1,7 +1,7 @@
-"""Draw docs/figures/accuracy.svg and latency.svg, the plots of published and measured figures in the documentation site.
+"""Draw docs/figures/accuracy.svg, latency.svg and int8.svg, the plots of published and measured figures in the documentation site.
 
-Run ``python tools/site_plots.py`` after a change here, of model_zoo/published.json or of the tables of benchmarks/README.md, from which the
-numbers are read. The background is light, so that the plots are readable in a dark theme.
+Run ``python tools/site_plots.py`` after a change here, of model_zoo/published.json, of the tables of benchmarks/README.md or of
+benchmarks/int8_accuracy.json, from which the numbers are read. The background is light, so that the plots are readable in a dark theme.
 """
 
 import json
@@ -133,7 +133,48 @@ def plot_latency():
     return figure
 
 
-PLOTS = {'accuracy.svg': plot_accuracy, 'latency.svg': plot_latency}
+# Forms of a network in benchmarks/int8_accuracy.json: label and marker.
+FORMS = {'float': ('float32', 'o'), 'half': ('half precision', '^'), 'int8 mse': ('8-bit integers', 's')}
+
+
+def plot_int8():
+    """Plot the accuracy of packed networks in three forms over their size and time; error bars are intervals of 95 %."""
+    rows = json.loads((ROOT / 'benchmarks' / 'int8_accuracy.json').read_text(encoding='utf-8'))['networks']
+    colors = dict(zip(dict.fromkeys(row['network'] for row in rows), matplotlib.colormaps['tab10'].colors))
+    datasets = list(dict.fromkeys(row['dataset'] for row in rows))
+    figure = Figure(figsize=(7.5, 3.3 * len(datasets)), layout='constrained')
+    grid = figure.subplots(len(datasets), 2, sharey='row', squeeze=False)
+    for row in rows:
+        forms = [row['forms'][form] for form in FORMS]
+        accuracies = [100 * form['accuracy'] for form in forms]
+        for axes, places in zip(
+            grid[datasets.index(row['dataset'])], ([form['bytes'] / 1e3 for form in forms], [1e3 * form['milliseconds'] for form in forms])
+        ):
+            axes.plot(places, accuracies, color=colors[row['network']], linewidth=0.8)
+            for place, accuracy, form, (_, marker) in zip(places, accuracies, forms, FORMS.values()):
+                limits = [[accuracy - 100 * form['interval'][0]], [100 * form['interval'][1] - accuracy]]
+                axes.errorbar(place, accuracy, limits, color=colors[row['network']], marker=marker, markersize=5, elinewidth=0.6)
+    for dataset, (sizes, times) in zip(datasets, grid):
+        images = next(row['images'] for row in rows if row['dataset'] == dataset)
+        sizes.set(ylabel=f'top-1 accuracy on {images:,} test {dataset}, %', xlabel='size, kB')
+        times.set(xlabel='time of an image, \u00b5s')
+        for axes, ticks in ((sizes, (60, 80, 100, 150, 200, 500, 1000, 2000)), (times, (15, 20, 25, 30, 40, 60, 80))):
+            axes.set_xscale('log')
+            limits = axes.get_xlim()
+            axes.set(xticks=ticks, xlim=limits)
+            axes.xaxis.set_major_formatter('{x:g}')
+            axes.minorticks_off()
+            axes.set_axisbelow(True)
+            axes.grid(alpha=0.5)
+    for name, color in colors.items():
+        grid[0][0].plot([], [], color=color, label=name)
+    for label, marker in FORMS.values():
+        grid[0][0].plot([], [], color=SOFT, marker=marker, linestyle='', label=label)
+    figure.legend(loc='outside upper center', ncols=4, frameon=False)
+    return figure
+
+
+PLOTS = {'accuracy.svg': plot_accuracy, 'latency.svg': plot_latency, 'int8.svg': plot_int8}
 
 
 def draw(name, file):

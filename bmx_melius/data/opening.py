@@ -102,7 +102,7 @@ def _open_records(path, index=None, hint=''):
     return RecordFile(path, index)
 
 
-def open_images(data, spec, threads, val_fraction=None):
+def open_images(data, spec, threads, val_fraction=None, training=False):
     """Open the images on which a network is evaluated.
 
     Parameters
@@ -116,6 +116,8 @@ def open_images(data, spec, threads, val_fraction=None):
         Number of threads that check the first and last bytes of the files.
     val_fraction : float, optional
         Of a folder with CLASS/*.jpg, open only the images on which training with this ``--val-fraction`` validates.
+    training : bool
+        Open the training images of a dataset or of a folder with train/CLASS/*.jpg.
 
     Returns
     -------
@@ -131,15 +133,16 @@ def open_images(data, spec, threads, val_fraction=None):
     if val_fraction and (dataset or not os.path.isdir(path)):
         raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, which {data} is not; leave the flag out')
     if dataset and dataset.open:
-        images = dataset.open(os.path.expanduser(dataset.data_dir or '')).evaluation
+        found = dataset.open(os.path.expanduser(dataset.data_dir or ''))
+        images = found.train if training else found.evaluation
         names = [f'image {number}' for number in range(len(images))]
         return LabelledImages(data, images, names, len(dataset.class_names), list(dataset.class_names))
     if os.path.isdir(path):
-        validation = os.path.join(path, 'val')
+        part = os.path.join(path, 'train' if training else 'val')
         if val_fraction:
             _, folder = open_folders(path, spec, val_fraction)
         else:
-            folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
+            folder = ImageFolder(part if os.path.isdir(part) else path, spec)
         folder.check_ends(threads)
         return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
     if not os.path.isfile(path):

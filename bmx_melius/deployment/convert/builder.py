@@ -57,6 +57,8 @@ class Lowered:
         Bit planes of the program (`Planes`) -> the numbers that the value exceeds where the bits of each plane are set.
     binary_layers : list of Node
         The layers whose products are computed by bit operations.
+    float_layers : list of Node
+        For each ``conv`` of the program, in order, the layer that it computes.
     """
 
     program: Program
@@ -65,6 +67,7 @@ class Lowered:
     origins: dict
     middles: dict = dataclasses.field(default_factory=dict)
     binary_layers: list = dataclasses.field(default_factory=list)
+    float_layers: list = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -116,9 +119,11 @@ class Builder:
     def __init__(self, network, comparisons):
         self.network, self.comparisons = network, comparisons
         self.takes_3d = False  # whether the values that are requested may be 3-D maps
+        self.node = None  # the one that is being lowered
         self.inputs = []  # Entry
         self.binary_layers = []  # Node
         self._operations = []  # (number of the result, Operation)
+        self._float_layers = {}  # number of the result of a `conv` -> Node
         self._values = []  # number -> Value
         self._real, self._bits = {}, {}  # Entry -> number
         self._planes = {}  # Entry -> what `planes` returns
@@ -255,6 +260,8 @@ class Builder:
         operation = Operation(name, tuple(inputs), attributes, arrays or {})
         number = self._new(result_of(operation, [self._values[source] for source in inputs]))
         self._operations.append((number, operation))
+        if name == 'conv':
+            self._float_layers[number] = self.node
         return number
 
     def add_channelwise(self, name, x, **arrays):
@@ -341,4 +348,5 @@ class Builder:
             for plane in planes:
                 if plane.bits in final:
                     origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
-        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles, self.binary_layers)
+        float_layers = [self._float_layers[number] for number, operation in self._operations if operation.name == 'conv']
+        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles, self.binary_layers, float_layers)

@@ -5,11 +5,12 @@ from typing import Optional
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import UserError, name_some
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
 from ..runtime import engine
+from .equalization import ChannelStatistics, channel_factors
 from .quantization import ValueRange, observed_values, quantize
 
 RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
@@ -17,6 +18,7 @@ _PERCENTILE = 99.99  # of the numbers on each side that a range covers
 _SAMPLE = 8192  # numbers of a value and an image that are kept
 _CANDIDATES = 64  # ranges that are tried
 _ROUNDING = 0.01  # of a pixel that is normalized and back
+_MEASURED = 32  # images on which the layers are quantized one at a time
 
 
 @dataclasses.dataclass
@@ -38,6 +40,11 @@ class QuantizationReport:
         Share of the images of which the largest output is the same one; None unless there is one output, a vector of several classes.
     ranges : str
         How ranges were chosen, one of `RANGES`.
+    changes : dict of str to float
+        Layer, by the name of its node -> change of the outputs if only this layer has 8 bits: root of the mean square, relative to the
+        standard deviation of the outputs. Includes the layers in `keep_float`.
+    keep_float : list of str
+        Layers that remain float32 by request.
     """
 
     images: int
@@ -47,6 +54,8 @@ class QuantizationReport:
     correlation: float
     same_class: Optional[float]
     ranges: str
+    changes: dict
+    keep_float: list
 
     def __str__(self):
         lines = [
@@ -62,10 +71,17 @@ class QuantizationReport:
         lines.append(
             f'correlation of outputs: {self.correlation:.5f}' + ('' if self.same_class is None else f', same class: {self.same_class:.1%}')
         )
+        if self.changes:
+            order = sorted(self.changes, key=self.changes.get, reverse=True)
+            lines.append(
+                'change of the outputs by each layer alone: '
+                + ', '.join(f'{name} ({self.changes[name]:.2%})' for name in order)
+                + (f'; float32: {", ".join(self.keep_float)}' if self.keep_float else '')
+            )
         return '\n'.join(lines)
 
 
-def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
+def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=()):
     """Quantize a program for calibration images.
 
     Parameters
@@ -80,6 +96,10 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
         Preprocessing of the input. If that is normalized pixels of 0 to 255, the first layer reads these pixels.
     names : dict of int to str or None
         Names of values, for the report; the default is the number and the name of the operation.
+    layers : list of str or None
+        Name of each convolution of the program, in order; the default is as for `names`.
+    keep_float : sequence of str
+        Names of layers that remain float32.
 
     Returns
     -------
@@ -88,14 +108,30 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None):
     Raises
     ------
     UserError
-        If there is no image, or a value is not finite.
+        If there is no image, a value is not finite, or no layer has a name in `keep_float`.
     """
+    numbers = _layers(program, layers)
+    unknown = [name for name in keep_float if name not in numbers]
+    if unknown:
+        raise UserError(f'keep_float: no real-valued layer is named {name_some(unknown)}; these are {", ".join(numbers) or "none"}')
     if not batches or not sum(map(len, batches)):
         raise UserError('there are no calibration images')
     require_known(method)
     spec = input_spec if _are_pixels(batches, input_spec) else None
-    result = quantize(program, _ranges(program, batches, method), spec)
-    return result, _compared(program, result, batches, method, names or {})
+    ranges = _ranges(program, batches, method)
+    result = quantize(program, ranges, spec, [number for name in keep_float for number in numbers[name]])
+    report = _compared(program, result, batches, method, names or {})
+    report.changes, report.keep_float = _changes(program, ranges, spec, numbers, batches), list(keep_float)
+    return result, report
+
+
+def _layers(program, names):
+    """Return a dict from the name of each layer of `conv` to the numbers of its results; a layer may consist of several convolutions."""
+    first, found = len(program.inputs), {}
+    numbers = [number for number, operation in enumerate(program.operations, first) if operation.name == 'conv']
+    for number, name in zip(numbers, names or [f'{number - first} (conv)' for number in numbers]):
+        found.setdefault(name, []).append(number)
+    return found
 
 
 def require_known(method):
@@ -118,46 +154,59 @@ def _are_pixels(batches, spec):
 
 def _ranges(program, batches, method):
     """Return the `ValueRange` of each of `observed_values`."""
-    numbers = observed_values(program)
+    numbers, values = observed_values(program), program.values()
     computed = _Runner(program, [number for number in numbers if number >= len(program.inputs)])
-    observers = {number: _Observer() for number in numbers}
+    observers = {number: _Observer(values[number].channels) for number in numbers}
     for batch in batches:
         arrays = dict(zip(computed.numbers, computed(batch)))
         for number in numbers:
             observers[number].add(arrays.get(number, batch))
-    return {number: ValueRange(*observer.range(method), *observer.limits()) for number, observer in observers.items()}
+    layers = [operation for operation in program.operations if operation.name == 'conv']
+    return {
+        number: observer.range(method, [layer for layer in layers if layer.inputs[0] == number]) for number, observer in observers.items()
+    }
 
 
 class _Observer:
-    """Limits of the numbers of a value, and a sample of them."""
+    """Limits of the numbers of each channel of a value, and a sample of them."""
 
-    def __init__(self):
-        self._random, self._samples, self._limits = np.random.RandomState(0), [], []
+    def __init__(self, channels):
+        self._channels, self._random = channels, np.random.RandomState(0)
+        self._samples, self._smallest, self._largest = [], [], []
 
     def add(self, array):
         """Add the numbers of a batch."""
-        low, high = float(array.min()), float(array.max())
-        if not np.isfinite([low, high]).all():
+        if not np.isfinite([array.min(), array.max()]).all():
             raise UserError('a calibration image gives values that are not finite: a parameter or the image is damaged')
-        self._limits += [low, high]
-        for image in array.reshape(len(array), -1):
-            chosen = image if len(image) <= _SAMPLE else image[self._random.randint(0, len(image), _SAMPLE)]
-            self._samples.append(chosen)
+        array = array.reshape(len(array), self._channels, -1)
+        self._smallest.append(array.min(axis=(0, 2)))
+        self._largest.append(array.max(axis=(0, 2)))
+        positions, most = array.shape[2], max(1, _SAMPLE // self._channels)
+        for image in array:
+            self._samples.append(image if positions <= most else image[:, self._random.randint(0, positions, most)])
 
-    def limits(self):
-        return min(self._limits), max(self._limits)
+    def range(self, method, layers):
+        """Return the `ValueRange`, with the factors of channels for the layers that read the value."""
+        smallest, largest = (limits.astype(np.float64) for limits in (np.min(self._smallest, axis=0), np.max(self._largest, axis=0)))
+        sample = np.concatenate(self._samples, axis=1).astype(np.float64)
+        factors = None
+        if layers:
+            factors = channel_factors(ChannelStatistics(smallest, largest, np.square(sample).mean(axis=1)), layers)
+            sample = sample / factors[:, None]
+        limits = (smallest.min(), largest.max()) if factors is None else ((smallest / factors).min(), (largest / factors).max())
+        return ValueRange(*_chosen(sample, *limits, method), smallest.min(), largest.max(), factors)
 
-    def range(self, method):
-        low, high = self.limits()
-        sample = np.concatenate(self._samples).astype(np.float64)
-        if method == 'percentile':
-            return tuple(np.percentile(sample, (100 - _PERCENTILE, _PERCENTILE)))
-        if method == 'minmax' or low == high:
-            return low, high
-        shares = np.linspace(1, 0.2, _CANDIDATES)
-        errors = [_squared_error(sample, low * share, high * share) for share in shares]
-        share = shares[int(np.argmin(errors))]
-        return low * share, high * share
+
+def _chosen(sample, low, high, method):
+    """Return the range that bytes are to cover, for a sample of the numbers and their limits."""
+    if method == 'percentile':
+        return tuple(np.percentile(sample, (100 - _PERCENTILE, _PERCENTILE)))
+    if method == 'minmax' or low == high:
+        return low, high
+    shares = np.linspace(1, 0.2, _CANDIDATES)
+    errors = [_squared_error(sample, low * share, high * share) for share in shares]
+    share = shares[int(np.argmin(errors))]
+    return low * share, high * share
 
 
 def _squared_error(sample, low, high):
@@ -188,6 +237,22 @@ class _Runner:
         return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
 
 
+def _changes(program, ranges, spec, layers, batches):
+    """Return what each layer changes if only this one has 8 bits, see `QuantizationReport.changes`."""
+    sample = np.concatenate(batches)[:_MEASURED]
+    expected, found = _outputs(program, sample), {}
+    deviation = expected.std()
+    for name in layers:
+        others = [number for other, numbers in layers.items() if other != name for number in numbers]
+        change = np.sqrt(np.square(_outputs(quantize(program, ranges, spec, others).program, sample) - expected).mean())
+        found[name] = float(change / deviation) if deviation else float(change > 0)
+    return found
+
+
+def _outputs(program, batch):
+    return np.concatenate([array.reshape(len(batch), -1) for array in _Runner(program, program.outputs)(batch)], axis=1).astype(np.float64)
+
+
 def _compared(program, result, batches, method, names):
     first, values = len(program.inputs), program.values()
     bits = [number for number, operation in enumerate(program.operations, first) if operation.name == 'threshold']
@@ -213,6 +278,8 @@ def _compared(program, result, batches, method, names):
         correlation=_correlation(expected, found),
         same_class=float((expected.argmax(axis=1) == found.argmax(axis=1)).mean()) if classes else None,
         ranges=method,
+        changes={},
+        keep_float=[],
     )
 
 

@@ -20,8 +20,9 @@ def calibration_batches(source, spec):
     ----------
     source : numpy.ndarray, str or os.PathLike
         Inputs, float32 (N, C, H, W); pixels, uint8 of the same shape, which `spec` normalizes; the path of an .npy file with such an array;
-        or what `data.opening.open_images` takes: digits, glyphs, a folder with CLASS/*.jpg, a record file. At most 256 images are used,
-        at equal distances.
+        or what `data.opening.open_images` takes: digits, glyphs (their training images, so that none of those on which the network is
+        evaluated are used), a folder with CLASS/*.jpg or train/CLASS/*.jpg, a record file. At most 256 images are used, at equal
+        distances.
     spec : InputSpec or None
         Preprocessing of the network.
 
@@ -42,7 +43,7 @@ def calibration_batches(source, spec):
         )
     from ...data.opening import open_images
 
-    images = open_images(path, spec, _THREADS)
+    images = open_images(path, spec, _THREADS, training=True)
     return [batch.asnumpy() for batch, _, _ in images.spread(MAX_IMAGES).batches(spec, _BATCH, _THREADS)]
 
 

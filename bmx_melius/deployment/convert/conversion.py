@@ -35,6 +35,7 @@ def convert(
     class_names: Optional[Sequence[str]] = None,
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
+    keep_float: Sequence[str] = (),
 ) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -65,6 +66,8 @@ def convert(
     ranges : str
         How the range of the 8-bit inputs of a layer is chosen: ``'mse'``, of the smallest squared error; ``'percentile'``, 99.99 % of the
         numbers on each side; ``'minmax'``, all numbers.
+    keep_float : sequence of str
+        With `calibration`, real-valued layers that remain float32, by the names in the report (``report.quantization.changes``).
 
     Returns
     -------
@@ -74,7 +77,8 @@ def convert(
     ------
     UserError
         If a file, parameter or node cannot be converted; the message names it. If `class_names` are not one for each class. If there are
-        no calibration images, or `half` is set with them. No file is written.
+        no calibration images, or `half` is set with them. If `keep_float` has another name, or there is no `calibration`. No file is
+        written.
     OSError
         If a file cannot be written.
 
@@ -105,7 +109,8 @@ def convert(
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
-    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, _calibration(calibration, ranges, fields, half))
+    calibrated = _calibration(calibration, ranges, keep_float, fields, half)
+    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated)
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
         require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')
@@ -116,17 +121,19 @@ def convert(
     return report
 
 
-def _calibration(source, ranges, fields, half):
+def _calibration(source, ranges, keep_float, fields, half):
     """Return the `Calibration` for a source of images, or None."""
     require_known(ranges)
     if source is None:
+        if keep_float:
+            raise UserError('keep_float names layers that do not become 8-bit integers: give calibration, too, or leave it out')
         return None
     if half:
         raise UserError(
             'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
         )
     spec = Description(fields, 'the description').input_spec()
-    return Calibration(calibration_batches(source, spec), ranges, spec)
+    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float)
 
 
 def _description(source, input_spec, class_names):

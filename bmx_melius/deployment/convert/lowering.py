@@ -53,7 +53,7 @@ def lower(network, nodes, outputs, comparisons):
 
 def _add(builder, node):
     """Add the operations of a node, or raise `UnsupportedError`."""
-    network = builder.network
+    network, builder.node = builder.network, node
     for entry in [Entry(node, slot) for slot in range(len(node.shapes))]:
         if len(network.shape(entry)) not in (2, 3, 4, 5):
             raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; 1-D, 2-D and 3-D maps and vectors can be packed')

@@ -15,6 +15,7 @@ assembly      write a symbol of packed operators and unconverted nodes (`assembl
 
 import collections
 import dataclasses
+from typing import Sequence
 
 import numpy as np
 
@@ -45,11 +46,14 @@ class Calibration:
         One of `calibration.RANGES`.
     input_spec : InputSpec or None
         Preprocessing of the input.
+    keep_float : sequence of str
+        Nodes of layers that remain float32.
     """
 
     batches: list
     ranges: str
     input_spec: object
+    keep_float: Sequence[str] = ()
 
 
 @dataclasses.dataclass
@@ -146,7 +150,10 @@ def _quantize(programs, words, partition, calibration):
     if len(lowered.program.inputs) != 1:
         raise UserError(f'only a network with one input can have 8-bit layers; this one has {len(lowered.program.inputs)}')
     names = {number: entry.node.name for number, entry in lowered.origins.items()}
-    result, report = quantized(lowered.program, calibration.batches, calibration.ranges, calibration.input_spec, names)
+    layers = [node.name for node in lowered.float_layers]
+    result, report = quantized(
+        lowered.program, calibration.batches, calibration.ranges, calibration.input_spec, names, layers, calibration.keep_float
+    )
     words[region] = result.program.to_words()
     programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, middles={})
     return report

@@ -1,9 +1,9 @@
 """Post-training quantization of a program: real-valued layers become layers of 8-bit integers.
 
-Weights have 8 bits, symmetric, with one scale for each filter; inputs of layers are bytes with one scale and zero point for a tensor, whose
-range comes from calibration images (`calibration`). Sums have 32 bits and are rescaled by an integer multiplier and a shift with one
-rounding, as in gemmlowp and CMSIS-NN (`program.operation_table`, ``rescale``): to bytes where only such layers read them, otherwise to 16
-bits.
+Weights have 8 bits, symmetric, with one scale for each filter; inputs of layers are bytes with one zero point for a tensor, whose range
+comes from calibration images (`calibration`), and a scale for each channel (`equalization`). Sums have 32 bits and are rescaled by an
+integer multiplier and a shift with one rounding, as in gemmlowp and CMSIS-NN (`program.operation_table`, ``rescale``): to bytes where only
+such layers read them, otherwise to 16 bits.
 
 A value of the program that is written is a *grid*, an affine-quantized value: integers n that stand for the real numbers n scale[c] +
 shift[c]. Sums of binary layers are one from the beginning. Normalizations only change the scale and the shift of a grid; comparisons
@@ -13,6 +13,7 @@ integer layers. An operation without a form for integers reads real numbers, and
 
 import dataclasses
 import math
+from typing import Optional
 
 import numpy as np
 
@@ -29,12 +30,22 @@ _ROUNDING = 1e-6  # of a scale, relative
 
 @dataclasses.dataclass(frozen=True)
 class ValueRange:
-    """Numbers of a value on calibration images: the range that bytes are to cover, and the smallest and the largest number."""
+    """Numbers of a value on calibration images.
+
+    Attributes
+    ----------
+    low, high : float
+        The range that bytes are to cover, after division by the factors.
+    smallest, largest : float
+    factors : numpy.ndarray or None
+        (channels,): factors of the scales of the channels (`equalization`); None: 1.
+    """
 
     low: float
     high: float
     smallest: float
     largest: float
+    factors: Optional[np.ndarray] = None
 
     @property
     def magnitude(self):
@@ -108,7 +119,7 @@ def observed_values(program):
     return sorted(number for number in found if kinds[number] != BITS_KIND)
 
 
-def quantize(program, ranges, input_spec=None):
+def quantize(program, ranges, input_spec=None, keep_float=()):
     """Quantize a program.
 
     Parameters
@@ -119,17 +130,19 @@ def quantize(program, ranges, input_spec=None):
         Of each of `observed_values`.
     input_spec : InputSpec or None
         Preprocessing of the only input. The first layer then reads the pixels, 0 to 255, from which the input was computed.
+    keep_float : collection of int
+        Results of convolutions that remain float32.
 
     Returns
     -------
     Quantized
     """
-    return _Quantizer(program, ranges, input_spec).run()
+    return _Quantizer(program, ranges, input_spec, keep_float).run()
 
 
 class _Quantizer:
-    def __init__(self, program, ranges, input_spec):
-        self._old, self._ranges, self._spec = program, ranges, input_spec
+    def __init__(self, program, ranges, input_spec, keep_float):
+        self._old, self._ranges, self._spec, self._keep_float = program, ranges, input_spec, keep_float
         self._values = program.values()
         self._readers = [[] for _ in self._values]
         for operation in program.operations:
@@ -147,7 +160,7 @@ class _Quantizer:
             rule = getattr(self, f'_{operation.name}', None)
             inputs = [self._known[source] for source in operation.inputs]
             takes_grids = rule is not None and all(isinstance(x, _Grid) for x in inputs)
-            if takes_grids or operation.name == 'conv':
+            if self._has_8_bits(operation) or takes_grids and operation.name != 'conv':
                 self._known.append(rule(operation, *inputs))
             else:
                 self._known.append(self._as_before(operation, inputs))
@@ -155,6 +168,10 @@ class _Quantizer:
         number_of = {old: new if isinstance(new, int) else new.number for old, new in enumerate(self._known)}
         number_of.update(zip(self._old.outputs, outputs))
         return Quantized(Program(self._old.inputs, self._operations, outputs), number_of, self._layers, self._real)
+
+    def _has_8_bits(self, operation):
+        """Return whether an operation becomes a layer of 8-bit integers."""
+        return operation.name == 'conv' and self._result_of[id(operation)] not in self._keep_float
 
     # --- writing
 
@@ -194,13 +211,16 @@ class _Quantizer:
         return number
 
     def _rescaled(self, x, scale, zero, low, high):
-        """Write the rescaling of a grid to integers low to high that stand for (n - zero) scale."""
-        low = max(low, _whole(x.low / scale + zero, low))
-        high = min(high, _whole(x.high / scale + zero, high))
+        """Write the rescaling of a grid to integers low to high that stand for (n - zero) scale, one scale or one for each channel."""
+        if x.is_clipped and np.ptp(scale) and (x.low not in (0, -math.inf) or x.high < math.inf):
+            x = self._without_limits(x)  # these would be other integers for each channel
+        smallest = np.min(scale)
+        low = max(low, _whole(x.low / smallest + zero, low))
+        high = min(high, _whole(x.high / smallest + zero, high))
         rescaling, arrays = _rescaling(x.scale / scale, x.shift / scale + zero, low, high)
         number = self._emit('rescale', [x.number], rescaling, arrays)
         channels = len(x.scale)
-        return _Grid(number, np.full(channels, scale), np.full(channels, -zero * scale), (low, high))
+        return _Grid(number, np.full(channels, scale), np.full(channels, -zero * scale, np.float64), (low, high))
 
     def _without_limits(self, x):
         """Return a grid without limits of its own: `x`, from now on with other integers if it has limits."""
@@ -217,35 +237,41 @@ class _Quantizer:
 
     # --- 8 bits
 
-    def _byte_range(self, number):
-        """Return the value whose range the bytes of a value are to cover, or None if something else than 8-bit layers reads it."""
+    def _bytes_of_readers(self, number):
+        """Return scales (channels,) and zero point of the bytes of a value, or None if something else than 8-bit layers reads it."""
         if number in self._old.outputs or not self._readers[number]:
             return None
-        targets = set()
-        for reader in self._readers[number]:
-            if reader.name == 'conv':
-                targets.add(number)
-            elif reader.name in ('relu', 'clip', 'max_pool', 'shuffle'):
-                targets.add(self._byte_range(self._result_of[id(reader)]))
-            else:
-                return None
-        return targets.pop() if len(targets) == 1 else None
+        found = [self._bytes_for(reader, number) for reader in self._readers[number]]
+        if any(each is None for each in found) or any((each[0] != found[0][0]).any() or each[1] != found[0][1] for each in found):
+            return None
+        return found[0]
 
-    def _byte_scale(self, number):
-        """Return scale and zero point of bytes for the range of a value."""
-        low, high = min(self._ranges[number].low, 0.0), max(self._ranges[number].high, 0.0)
+    def _bytes_for(self, reader, number):
+        """Return scales and zero point that an operation requires of the value `number` that it reads, or None."""
+        if self._has_8_bits(reader):
+            return self._byte_scales(number)
+        if reader.name not in ('relu', 'clip', 'max_pool', 'shuffle'):
+            return None
+        found = self._bytes_of_readers(self._result_of[id(reader)])
+        if found is None or reader.name != 'shuffle':
+            return found
+        return _shuffled(found[0], len(found[0]) // reader.attributes['groups']), found[1]
+
+    def _byte_scales(self, number):
+        """Return scales (channels,) and zero point of bytes for the range of a value."""
+        values = self._ranges[number]
+        low, high = min(values.low, 0.0), max(values.high, 0.0)
         scale = max(high - low, _TINY) / MAX_BYTE
-        return scale, min(max(round(-low / scale), 0), MAX_BYTE)
+        factors = np.ones(self._values[number].channels) if values.factors is None else values.factors
+        return scale * factors, min(max(round(-low / scale), 0), MAX_BYTE)
 
-    def _bytes(self, x, number):
-        """Return a grid of bytes with the numbers of `x`, of which the range of value `number` matters."""
+    def _bytes(self, x, scales, zero):
+        """Return a grid of bytes with the numbers of `x`, a grid or the number of a real value."""
         if isinstance(x, _Grid) and x.is_bytes and x.has_zero:
             return x
-        scale, zero = self._byte_scale(number)
         if isinstance(x, _Grid):
-            return self._rescaled(x, scale, zero, 0, MAX_BYTE)
-        channels = self._values[number].channels
-        return self._rounded(x, np.full(channels, 1 / scale), np.full(channels, zero), scale, -zero * scale)
+            return self._rescaled(x, scales, zero, 0, MAX_BYTE)
+        return self._rounded(x, 1 / scales, np.full(len(scales), zero), scales, -zero * scales)
 
     def _rounded(self, number, factor, summand, scale, shift):
         """Write the rounding of real numbers times `factor` plus `summand` to bytes, which stand for n scale + shift."""
@@ -268,7 +294,7 @@ class _Quantizer:
     def _conv(self, operation, x):
         number = self._result_of[id(operation)]
         source = operation.inputs[0]
-        x = self._bytes(x, source)
+        x = self._bytes(x, *self._byte_scales(source))
         attributes, weight = dict(operation.attributes), operation.arrays['weight'].astype(np.float64)
         has_bias = attributes.pop('has_bias')
         attributes.pop('half')
@@ -281,19 +307,19 @@ class _Quantizer:
         rounded = np.rint(weight / scale[:, None, None, None]).astype(np.int8)
         bias = operation.arrays['bias'].astype(np.float64) if has_bias else np.zeros(filters)
         bias = bias - scale * (rounded * zero.reshape(-1, inputs)[of_filter][:, :, None, None]).sum(axis=(1, 2, 3))
-        target = self._byte_range(number)
-        if target is None:
+        bytes_of_readers = self._bytes_of_readers(number)
+        if bytes_of_readers is None:
             step, zero_out = max(self._ranges[number].magnitude, _TINY) * _HEADROOM / MAX_INT16, 0
             rectified = self._readers[number] and all(reader.name == 'relu' for reader in self._readers[number])
             limits = 0 if rectified and number not in self._old.outputs else -MAX_INT16, MAX_INT16
         else:
-            step, zero_out = self._byte_scale(target)
+            step, zero_out = bytes_of_readers
             limits = 0, MAX_BYTE
         rescaling, arrays = _rescaling(scale / step, bias / step + zero_out, *limits)
         arrays = {'weight': rounded, 'pad': np.rint(zero).clip(0, MAX_BYTE).astype(np.int32), **arrays}
         result = self._emit('int8_conv', [x.number], {**attributes, **rescaling}, arrays)
         self._layers += 1
-        return _Grid(result, np.full(filters, step), np.full(filters, -zero_out * step), limits)
+        return _Grid(result, np.full(filters, step), np.full(filters, -zero_out * step, np.float64), limits)
 
     def _affine(self, operation, x):
         x = self._without_limits(x)
@@ -328,9 +354,8 @@ class _Quantizer:
 
     def _max_pool(self, operation, x):
         number = self._result_of[id(operation)]
-        target = self._byte_range(number)
-        if target is not None:
-            x = self._bytes(x, target)
+        if self._bytes_of_readers(number) is not None:
+            x = self._bytes(x, *self._bytes_of_readers(number))
         if (x.scale <= 0).any():
             x = self._in_16_bits(x)
         return dataclasses.replace(x, number=self._emit('max_pool', [x.number], operation.attributes))
@@ -358,10 +383,10 @@ class _Quantizer:
 
     def _shuffle(self, operation, x):
         number = self._result_of[id(operation)]
-        if self._byte_range(number) is not None:
-            x = self._bytes(x, self._byte_range(number))
         groups = operation.attributes['groups']
-        moved = [array.reshape(groups, -1).T.reshape(-1) for array in (x.scale, x.shift)]
+        if self._bytes_of_readers(number) is not None:
+            x = self._bytes(x, *self._bytes_for(operation, operation.inputs[0]))
+        moved = [_shuffled(array, groups) for array in (x.scale, x.shift)]
         return dataclasses.replace(x, number=self._emit('shuffle', [x.number], operation.attributes), scale=moved[0], shift=moved[1])
 
     def _flatten(self, operation, x):
@@ -398,6 +423,10 @@ class _Quantizer:
         number = self._emit(name, [x.number], {**attributes, 'fraction_bits': _FRACTION_BITS})
         bounds = tuple(bound * 2**_FRACTION_BITS for bound in x.bounds)
         return dataclasses.replace(x, number=number, scale=x.scale / 2**_FRACTION_BITS, bounds=bounds)
+
+
+def _shuffled(array, groups):
+    return array.reshape(groups, -1).T.reshape(-1)
 
 
 def _limited(x, low, high):

@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import nn
+from PIL import Image
 from support.conversions import programs
 from support.engines import needs_engine
 from support.networks import of_size
@@ -16,7 +17,10 @@ from support.small_networks import initialized, randomize_statistics, sequence
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.deployment.convert.calibration import RANGES, quantized
+from bmx_melius.deployment.convert.calibration_images import calibration_batches
+from bmx_melius.deployment.convert.equalization import ChannelStatistics, channel_factors
 from bmx_melius.deployment.convert.quantization import quantize
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
@@ -136,6 +140,55 @@ def test_each_operation_gives_nearly_what_it_gives_on_real_numbers(body, pixels)
         assert np.abs(found - expected).max() < 0.08 * np.abs(expected).max()
 
 
+NEGATED = operation('affine', 1, arrays={'scale': np.resize([-1, 2, 0.5, -0.5], 16).astype(np.float32), 'shift': numbers(16, 0)})
+MOVES = {  # operations between two convolutions, of value 1 or of others after it
+    'directly': [],
+    'relu': [operation('relu', 1)],
+    'maxima': [operation('max_pool', 1, **window(2, 2)), operation('relu', 2)],
+    'a shuffle': [operation('relu', 1), operation('shuffle', 2, groups=4)],
+    'a normalization': [NEGATED, operation('relu', 2), operation('shuffle', 3, groups=2)],
+    'limits': [NEGATED, operation('clip', 2, arrays={'low': numbers(16, 0), 'high': numbers(16, 3)})],
+}
+
+
+@pytest.mark.parametrize('ranges', RANGES)
+@pytest.mark.parametrize('moves', MOVES)
+def test_channels_with_small_numbers_are_rounded_as_finely_as_others(moves, ranges, monkeypatch):
+    random = np.random.RandomState(2)
+    first, second = random_conv(random, 16, 3, 0), MOVES[moves]
+    for array in first.arrays.values():
+        array *= np.resize([4, 0.02, 1, 0.1], 16).reshape(-1, *(1,) * (array.ndim - 1)).astype(np.float32)
+    last = 1 + len(second)
+    operations = [first, *second, random_conv(random, 16, 1, last, groups=16)]
+    program = Program([Value(REAL_KIND, 3, 12, 12, False)], operations, [last + 1])
+    x = random.randn(24, 3, 12, 12).astype(np.float32)
+    (expected,) = reference.run(program, [x])
+
+    def error():
+        result, report = quantized(program, [x], ranges)
+        (found,) = reference.run(result.program, [x])
+        assert report.layers == 2 and report.real == {}
+        changes, deviations = np.abs(found - expected).mean(axis=(0, 2, 3)), expected.std(axis=(0, 2, 3))
+        varying = deviations > 1e-4  # others are zero after the activation
+        return (changes[varying] / deviations[varying]).mean()
+
+    equalized = error()
+    monkeypatch.setattr(
+        'bmx_melius.deployment.convert.calibration.channel_factors', lambda statistics, layers: np.ones(len(statistics.power))
+    )
+    assert equalized < 0.03 and equalized < error() / 2
+
+
+def test_channels_that_are_zero_or_not_read_leave_the_factors_finite():
+    random = np.random.RandomState(4)
+    statistics = ChannelStatistics(np.zeros(8), np.array([0, 1, 2, 0, 5, 1, 1, 1]), np.array([0, 1, 2, 0, 5, 1, 1, 1]) / 3)
+    layer = random_conv(random, 4, 8)
+    layer.arrays['weight'][:, 2] = 0
+    factors = channel_factors(statistics, [layer])
+    assert factors.max() == 1 and factors.min() > 0
+    np.testing.assert_array_equal(channel_factors(ChannelStatistics(*np.zeros((3, 8))), [layer]), np.ones(8))
+
+
 def test_a_normalization_of_pixels_with_negative_factors_is_followed_by_maxima_of_the_right_numbers():
     random = np.random.RandomState(0)
     operations = [affine(random, 3, 0), operation('max_pool', 1, **window(2, 2)), random_conv(random, 8, 3, 2)]
@@ -233,6 +286,19 @@ def test_files_that_hold_no_array_are_refused_in_one_line(content, message, smal
         bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=tmp_path / 'a.npy')
 
 
+def test_calibration_takes_training_images(tmp_path):
+    spec = bmx.InputSpec(size=8, resize=8, channels=1, mean=(0,), std=(1,))
+    pixels = np.concatenate(calibration_batches('digits', spec))
+    known = {spec.crop(image).asnumpy().tobytes() for image, _ in open_digits().train}
+    assert len(pixels) == 256 and all(image.astype(np.uint8).tobytes() in known for image in pixels)
+
+    for part, brightness in (('train', 200), ('val', 50)):
+        (tmp_path / part / 'a').mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), brightness, np.uint8)).save(tmp_path / part / 'a' / 'x.png')
+    (found,) = calibration_batches(tmp_path, spec)
+    np.testing.assert_array_equal(found, np.full((1, 1, 8, 8), 200))
+
+
 def test_half_precision_and_integers_exclude_each_other(small, tmp_path):
     with pytest.raises(UserError, match='not both'):
         bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), half=True, calibration=np.zeros((1, 3, 8, 8), np.float32))
@@ -278,3 +344,58 @@ def test_ranges_without_images_are_refused(small, tmp_path, run):
     assert status == 2 and '--int8-ranges is for --int8 IMAGES' in error
     with pytest.raises(UserError, match="not by 'median'"):
         bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), ranges='median')
+
+
+@needs_engine
+def test_layers_named_in_keep_float_stay_float(convert):
+    net = initialized(get_model('meliusnet_flex', classes=10, **SMALL), (1, 3, 32, 32))
+    randomize_statistics(net)
+    calibration = images(8)
+    report, *_ = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=calibration, verify=False)
+    found = report.quantization
+    assert len(found.changes) == found.layers == 5 and all(0 < change < 1 for change in found.changes.values())
+    kept = [name for name in found.changes if 'stem_conv1' in name or 'dense' in name]
+    assert all(f'{name} ({found.changes[name]:.2%})' in str(report) for name in kept)
+
+    _, _, floats = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, verify=False)
+    report, prefix, program = converted(
+        convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=calibration, verify=False, keep_float=kept
+    )
+    weights = [operation.arrays['weight'] for operation in program.operations if operation.name == 'conv']
+    expected = [operation.arrays['weight'] for operation in floats.operations if operation.name == 'conv']
+    places = [position for position, name in enumerate(report.quantization.changes) if name in kept]
+    assert len(weights) == 2 and report.quantization.layers == 3 and report.quantization.real['conv'] == 2
+    for weight, place in zip(weights, places):
+        np.testing.assert_array_equal(weight, expected[place])
+    assert report.quantization.changes == found.changes and report.quantization.keep_float == kept
+    assert f'float32: {kept[0]}, {kept[1]}' in str(report)
+    inputs = SPEC.normalized(calibration)
+    np.testing.assert_allclose(bmx.Session(prefix)(inputs), reference.run(program, [inputs])[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_engine
+def test_a_network_whose_layers_all_stay_float_has_the_results_of_the_float_network(convert):
+    net = initialized(get_model('meliusnet_flex', classes=10, **SMALL), (1, 3, 32, 32))
+    randomize_statistics(net)
+    inputs = np.random.RandomState(1).randn(4, 3, 32, 32).astype(np.float32)
+    report, *_ = converted(convert, net, (1, 3, 32, 32), calibration=inputs, verify=False)
+    names = list(report.quantization.changes)
+    _, prefix, _ = converted(convert, net, (1, 3, 32, 32), verify=False)
+    expected = bmx.Session(prefix)(inputs)
+    report, prefix, _ = converted(convert, net, (1, 3, 32, 32), calibration=inputs, verify=False, keep_float=names)
+    assert report.quantization.layers == 0 and set(report.quantization.signs.values()) == {0}
+    np.testing.assert_allclose(bmx.Session(prefix)(inputs), expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_engine
+def test_unknown_layers_in_keep_float_are_named_beside_the_known_ones(export, small, tmp_path, run):
+    with pytest.raises(UserError, match=r'no real-valued layer is named stem, head; these are \S+_fwd$'):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=np.zeros((1, 3, 8, 8), np.float32), keep_float=['stem', 'head'])
+    with pytest.raises(UserError, match='give calibration'):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), keep_float=['stem'])
+    status, _, error = run('convert', *small, tmp_path / 'x', '--input-shape', '1,3,8,8', '--keep-float', 'stem')
+    assert status == 2 and '--keep-float is for --int8 IMAGES' in error
+    np.save(tmp_path / 'images.npy', np.zeros((1, 3, 8, 8), np.float32))
+    arguments = ['--input-shape', '1,3,8,8', '--int8', tmp_path / 'images.npy', '--keep-float', 'stem, head']
+    status, _, error = run('convert', *small, tmp_path / 'x', *arguments)
+    assert status == 2 and 'no real-valued layer is named stem, head; these are ' in error and not list(tmp_path.glob('x*'))
