@@ -350,10 +350,16 @@ def _binary(t, operator):
 
 @translate('Div')
 def _quotient(t, operator):
-    divisor = t.constant(operator.inputs[1])
-    exact = divisor is not None and t.is_rounded(operator.outputs[0])
+    divisor, output = t.constant(operator.inputs[1]), operator.outputs[0]
+    exact = divisor is not None and t.is_rounded(output) and _is_by_channel(divisor, t.shape(output))
     kind = _exact_quotient(divisor) if exact else 'broadcast_div'
     t.add(operator, kind, [_operand(t, operator, name) for name in operator.inputs])
+
+
+def _is_by_channel(array, shape):
+    """Return whether an array that is repeated to `shape` is one number or one for each channel."""
+    sizes = (1,) * (len(shape) - array.ndim) + array.shape
+    return all(size == 1 for axis, size in enumerate(sizes) if axis != 1)
 
 
 def _exact_quotient(divisor):
@@ -444,7 +450,10 @@ def _dequantize(t, operator):
 
 def _quantization(t, operator):
     """Return scale and zero point of a quantizer, float32, each one number or one for each channel, with as many axes as its input."""
-    rank, channels = len(t.shape(operator.inputs[0])), t.shape(operator.inputs[0])[1]
+    shape = t.shape(operator.inputs[0])
+    if len(shape) < 2:
+        raise UntranslatableError('its input has no channels')
+    rank, channels = len(shape), shape[1]
     scale = t.require_constant(operator, 1)
     zero_point = t.require_constant(operator, 2, np.zeros(scale.shape, np.float32))
     sizes = {scale.size, zero_point.size} - {1}

@@ -134,7 +134,7 @@ static void bmx_elu_value(const bmx_span* span, const value_t* x, const float* s
 }
 
 // Rounds to the nearest integer, ties to even: the sum with 2^23, of the same sign, has no bit for a fraction.
-// code: 150 bytes
+// code: 140 bytes
 static void bmx_round_value(const bmx_span* span, const value_t* x, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
