@@ -176,6 +176,10 @@ double transformed(Elementwise kind, double x, double a, double b) {
             return x > 0 ? x : std::expm1(x) * a;
         case Elementwise::gelu:
             return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+        case Elementwise::round:
+            return std::nearbyint(x);
+        case Elementwise::divide:
+            return x / a;
     }
     std::abort();
 }
@@ -186,8 +190,9 @@ void check_transform(const FloatKernels& kernels) {
         number = number == kGap ? kGap : number * std::ldexp(1.0f, pick(-3, 7));
     }
     const Reals a = random_reals(x.channels), b = random_reals(x.channels);
-    for (const Elementwise kind : {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip,
-                                   Elementwise::abs, Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu}) {
+    for (const Elementwise kind :
+         {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip, Elementwise::abs,
+          Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu, Elementwise::round, Elementwise::divide}) {
         Grid y = x;
         kernels.transform({kind, y.numbers.data(), y.pixel, y.pixels, y.channels, a.data(), b.data()});
         digest.add(y.numbers);

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.engines import Engine, needs_engine
 from support.packed import binary_conv, chain, conv, operation, sign, window
-from support.random_programs import Maker, describe, other_sizes
+from support.random_programs import Maker, describe, numbers_beside_ties, other_sizes
 
 from bmx_melius import __version__
 from bmx_melius.deployment.program import reference
@@ -140,6 +140,18 @@ def test_sigmoids_are_within_4e_7_of_their_value(library):
     with np.errstate(over='ignore'):
         expected = 1 / (1 + np.exp(-x.astype(np.longdouble)))
     np.testing.assert_allclose(Engine.of(library, program).run([x])[0], expected, rtol=4e-7, atol=2e-38)
+
+
+def test_rounding_is_that_of_ieee_754(library):
+    (x,) = numbers_beside_ties()
+    np.testing.assert_array_equal(Engine.of(library, chain(x.shape[1:], operation('round'))).run([x])[0], np.rint(x))
+
+
+def test_quotients_are_the_nearest_numbers(library):
+    divisor = np.random.RandomState(0).randn(500).astype(np.float32)
+    program = chain((500,), operation('divide', arrays={'divisor': divisor}))
+    x = np.random.RandomState(1).randn(7, 500).astype(np.float32)
+    np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], (x.astype(np.float64) / divisor).astype(np.float32))
 
 
 def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(library):

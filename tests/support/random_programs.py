@@ -10,7 +10,7 @@ from bmx_melius.deployment.program.program import Program
 from support.packed import operation, window
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
-INTEGER = ('rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')  # round their inputs
+ROUNDING = ('round', 'rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')  # round their inputs
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
 ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
 
@@ -147,7 +147,7 @@ class Maker:
             self.exact
             and rounds
             or not self.exact
-            and (name == 'threshold' or name in INTEGER or (rounds or name == 'clip') and inputs[0] > ROUNDED)
+            and (name == 'threshold' or name in ROUNDING or (rounds or name == 'clip') and inputs[0] > ROUNDED)
         ):
             return None
         if 'kernel_h' in a and name in ('conv', 'binary_conv'):
@@ -158,6 +158,10 @@ class Maker:
             bound, unit = min(inputs[0] + 1, 1 << 15) * 2.0 ** a['fraction_bits'], 1
         elif 'result_max' in a:
             bound, unit = max(-a['result_min'], a['result_max']), 1
+        elif name == 'round':
+            bound, unit = inputs[0] + 1, 1
+        elif name == 'divide':
+            bound = 2 * inputs[0]
         elif name == 'affine':
             bound = 2 * inputs[0] + 8
         elif name in ('scale_map', 'shift_map'):
@@ -196,6 +200,8 @@ class Maker:
                 array = self.numpy.randint(-128, 128, shape)
             elif name == 'eps':
                 array = self.numpy.rand(*shape) + 1 / 16
+            elif name == 'divisor':
+                array = self.numpy.choice((-1, 1), shape) * (self.numpy.rand(*shape) + 0.5)
             elif name in ('low', 'high'):
                 array = self.numpy.randint(0, 21, shape) / (2 if name == 'high' else -2)
                 array[self.numpy.rand(*shape) < 0.1] = np.inf if name == 'high' else -np.inf
@@ -269,6 +275,13 @@ def other_sizes(random, program):
         if [value.channels for value in values] == [value.channels for value in program.values()]:
             return sizes
     return [(value.height, value.width) for value in program.inputs]
+
+
+def numbers_beside_ties():
+    """Return float32 numbers (1, n), in a list: ties of rounding to integers, numbers beside them, and those that are whole or infinite."""
+    ties = np.concatenate([np.arange(-600, 600) / 2, 2.0 ** np.arange(9, 40) - 0.5, -(2.0 ** np.arange(9, 40)) - 0.5]).astype(np.float32)
+    beside = [np.nextafter(ties, np.float32(bound)) for bound in (-np.inf, np.inf)]
+    return [np.concatenate([ties, *beside, np.float32([np.inf, -np.inf, 3e38, -3e38, -0.0, 1e-40])])[None]]
 
 
 def describe(program):

@@ -75,6 +75,8 @@ enum class Op {
     int8_conv,
     integer_mean,
     integer_avg_pool,
+    round,
+    divide,
 };
 
 enum class ShapeRule {
@@ -98,7 +100,7 @@ enum class ShapeRule {
 enum class ElementwiseForm {none, channels, values, positions};
 
 // Operations on an element and constants of its channel.
-enum class Elementwise {none, affine, relu, prelu, clip, sigmoid, abs, elu, gelu};
+enum class Elementwise {none, affine, relu, prelu, clip, sigmoid, abs, elu, gelu, round, divide};
 
 // Operations on an element and another one; copy is the other one.
 enum class Combination {copy, add, multiply, maximum};
@@ -334,8 +336,10 @@ inline constexpr OperationRow kOperations[] = {
     {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kInt8ConvAttributes, 15}},
     {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kIntegerMeanAttributes, 1}},
     {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kIntegerAvgPoolAttributes, 11}},
+    {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, {nullptr, 0}},
+    {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, {nullptr, 0}},
 };
-constexpr int kOperationCount = 33;
+constexpr int kOperationCount = 35;
 
 constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
 constexpr const char* name_of(Op op) { return row_of(op).name; }
@@ -397,6 +401,9 @@ void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit
             visit({"pad", ArrayType::int32, 1, {channels}, false});
             visit({"multiplier", ArrayType::int32, 1, {a.out_channels}, false});
             visit({"offset", ArrayType::int32, 1, {a.out_channels}, false});
+            break;
+        case Op::divide:
+            visit({"divisor", ArrayType::float32, 1, {channels}, false});
             break;
         default:
             break;

@@ -5,11 +5,15 @@ import dataclasses
 
 import numpy as np
 
+from ..program.operation_table import OPERATIONS
 from ..program.program import Program
 
 
 def fold_affines(program, into_convolutions=True):
     """Merge each ``affine`` into the ``affine`` or ``conv`` before it if nothing else reads that result, ``scale_map`` into ``scale_map``.
+
+    Merging changes rounding errors. So what ``round`` reads, directly or through elementwise operations and moves, stays as it is: next to
+    a tie, an error of one bit would become one of a whole step.
 
     Parameters
     ----------
@@ -25,13 +29,13 @@ def fold_affines(program, into_convolutions=True):
     """
     readers = collections.Counter(source for operation in program.operations for source in operation.inputs)
     readers.update(program.outputs)
-    first = len(program.inputs)
+    first, rounded = len(program.inputs), _rounded_values(program)
     operations, number_of = [], {number: number for number in range(first)}
     for number, operation in enumerate(program.operations, first):
         source = operation.inputs[0]
         operation = dataclasses.replace(operation, inputs=tuple(number_of[read] for read in operation.inputs))
         before = number_of[source] - first
-        if operation.name in _MERGING and before >= 0 and readers[source] == 1:
+        if operation.name in _MERGING and before >= 0 and readers[source] == 1 and number not in rounded:
             merged = _MERGING[operation.name](operations[before], operation, into_convolutions)
             if merged is not None:
                 operations[before] = merged
@@ -40,6 +44,16 @@ def fold_affines(program, into_convolutions=True):
         operations.append(operation)
         number_of[number] = first + len(operations) - 1
     return Program(program.inputs, operations, [number_of[number] for number in program.outputs]), number_of
+
+
+def _rounded_values(program):
+    """Return the numbers of the values that ``round`` reads, and of those from which elementwise operations and moves compute these."""
+    first, rounded = len(program.inputs), set()
+    for number, operation in reversed(list(enumerate(program.operations, first))):
+        row = OPERATIONS[operation.name]
+        if operation.name == 'round' or number in rounded and (row.elementwise or row.view):
+            rounded.update(operation.inputs)
+    return rounded
 
 
 def _merged(before, affine, into_convolutions):

@@ -3,7 +3,8 @@
 The results of a whole network cannot be compared: if a value is close to a threshold, the order of summation decides its sign and so
 everything after it. So the interpreter evaluates each operation on the framework's values of its inputs. Bits and the integer results of
 binary layers must then be equal, floats equal within a tolerance. The engine runs the program as a whole, with its own choice of kernels
-and fused steps, but reads the framework's values where rounding errors would change what follows: before thresholds and float layers.
+and fused steps, but reads the framework's values where rounding errors would change what follows: before thresholds, rounding to integers,
+and float layers.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
 
 _RESTARTS = (
     'threshold',
+    'round',
     'conv',
     'normalize',
 )  # operations in the engine that read the framework's values unless theirs are exact

@@ -334,6 +334,12 @@ class _Model:
     def maximum(self, _, x, y):
         return self._add('Max', x, y)
 
+    def round(self, _, x):
+        return self._add('Round', x)
+
+    def divide(self, value, x, divisor):
+        return self._add('Div', x, self._of_channels('divisor', divisor, value))
+
     # Integers: exact in the 64 bits in which ONNX computes them, too.
 
     def rescale(self, value, x, multiplier, offset, shift, result_min, result_max):

@@ -2,6 +2,14 @@
 
 Each function translates one kind of operator: (translator, operator) -> None. What has no counterpart raises `UntranslatableError`; it
 matters only if an output of the model depends on it.
+
+Quantizers of more levels than bit planes have, such as the 8 bits of an input, round to integers. Next to a tie, a rounding error of one
+bit before becomes one of a whole step. So what is rounded is computed by the operations of ONNX Runtime, each rounded once: a quotient by
+`divide`, unless the divisor is a power of two, so that the product with its reciprocal is the same number; products and sums by an `affine`
+each, which `folding` does not merge. The integers are those of ONNX Runtime, bit for bit, where sums, differences, products and quotients
+with constants lead to them from an input of the network, or from sums that are exact. After operators that add in an order of their own,
+as convolutions of real numbers, or that round several times, as BatchNormalization, a number next to a tie may be rounded to the integer on
+its other side. Verification compares what a program makes of ONNX Runtime's numbers before the rounding: there no integer may differ.
 """
 
 import dataclasses
@@ -11,6 +19,7 @@ import numpy as np
 from ...errors import UserError
 from ..convert.builder import map_shape
 from ..convert.network import Entry
+from .evaluation import ELEMENTWISE
 from .network import OnnxNetwork
 from .recognition import find_step
 
@@ -105,6 +114,7 @@ class Translator:
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
         self._steps = {}
+        self._rounded = _rounded_values(evaluator.model.operators)
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
 
@@ -131,6 +141,10 @@ class Translator:
         """Return the shape of a value."""
         return self.evaluator.shape(name)
 
+    def is_rounded(self, name):
+        """Return whether a value, or what elementwise operators and moves make of it, is rounded to integers."""
+        return name in self._rounded
+
     def require_constant(self, operator, position, default=None):
         """Return the array of input `position` of an operator, or `default` if there is none."""
         if len(operator.inputs) <= position or not operator.inputs[position]:
@@ -144,7 +158,10 @@ class Translator:
         """Add the node that an operator of ONNX becomes: with its first input unless others are given, and its first output."""
         inputs = [self.entry(operator.inputs[0])] if inputs is None else inputs
         output = operator.outputs[0]
-        self.set(output, self.network.add(mxnet_operator, operator.name, inputs, self.shape(output), attributes, value=output, **more))
+        value = output
+        if operator.kind in _SAME_ON_INTEGERS and self.evaluator.sampled[output].dtype in _INTEGERS:
+            value = output, _as_float32
+        self.set(output, self.network.add(mxnet_operator, operator.name, inputs, self.shape(output), attributes, value=value, **more))
 
     def add_inner(self, operator, mxnet_operator, inputs, shape, attributes=None, **more):
         """Add one of several nodes of an operator, whose result is not a value of the model; return its `Entry`."""
@@ -298,6 +315,26 @@ class Translator:
         return self.signs.get(self._entries.get(name))
 
 
+# Operators whose results on integers are those on the same numbers in float32, and the integers that float32 has.
+_SAME_ON_INTEGERS = ('Clip', 'Concat', 'Flatten', 'Identity', 'Max', 'MaxPool', 'Min', 'QuantizeLinear', 'Reshape', 'Squeeze', 'Unsqueeze')
+_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16)
+_ROUNDING = ('Round', 'QuantizeLinear')
+_MOVES = ('Concat', 'Flatten', 'Reshape', 'Slice', 'Split', 'Squeeze', 'Transpose', 'Unsqueeze')
+
+
+def _as_float32(array):
+    return array.astype(np.float32)
+
+
+def _rounded_values(operators):
+    """Return the names of the values that are rounded, and of those from which elementwise operators and moves compute these."""
+    rounded = set()
+    for operator in reversed(operators):
+        if operator.kind in _ROUNDING or rounded.intersection(operator.outputs) and operator.kind in (*ELEMENTWISE, *_MOVES):
+            rounded.update(operator.inputs)
+    return rounded
+
+
 def _rounded(number, largest):
     """Return a level, without the rounding error of the exporter's chain of operations."""
     nearest = float(np.rint(number * 64) / 64)
@@ -394,13 +431,35 @@ def _clip(t, operator):
     t.add(operator, 'clip', attributes={'a_min': low, 'a_max': high})
 
 
-_BINARY = {'Add': 'broadcast_add', 'Sub': 'broadcast_sub', 'Mul': 'broadcast_mul', 'Div': 'broadcast_div'}
+_BINARY = {'Add': 'broadcast_add', 'Sub': 'broadcast_sub', 'Mul': 'broadcast_mul'}
 _EXTREMES = {'Max': ('broadcast_maximum', '_maximum_scalar'), 'Min': ('broadcast_minimum', '_minimum_scalar')}
 
 
 @translate(*_BINARY)
 def _binary(t, operator):
     t.add(operator, _BINARY[operator.kind], [_operand(t, operator, name) for name in operator.inputs])
+
+
+@translate('Div')
+def _quotient(t, operator):
+    divisor, output = t.constant(operator.inputs[1]), operator.outputs[0]
+    exact = divisor is not None and t.is_rounded(output) and _is_by_channel(divisor, t.shape(output))
+    kind = _exact_quotient(divisor) if exact else 'broadcast_div'
+    t.add(operator, kind, [_operand(t, operator, name) for name in operator.inputs])
+
+
+def _is_by_channel(array, shape):
+    """Return whether an array that is repeated to `shape` is one number or one for each channel."""
+    sizes = (1,) * (len(shape) - array.ndim) + array.shape
+    return all(size == 1 for axis, size in enumerate(sizes) if axis != 1)
+
+
+def _exact_quotient(divisor):
+    """Return the operator whose quotient has the bits of ONNX Runtime. For `broadcast_div`, a program multiplies by the reciprocal."""
+    with np.errstate(all='ignore'):
+        powers_of_two = np.abs(np.frexp(divisor)[0]) == 0.5
+        has_reciprocal = powers_of_two & np.isfinite(1 / divisor)
+    return 'broadcast_div' if has_reciprocal.all() else '_npi_true_divide'
 
 
 def _operand(t, operator, name):
@@ -445,6 +504,55 @@ def _power(t, operator):
     if exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
         raise UntranslatableError('only squares can be packed')
     t.add(operator, 'square')
+
+
+# --- quantizers -------------------------------------------------------------------------------------------------------------------------
+
+
+@translate('Round')
+def _round(t, operator):
+    t.add(operator, '_npi_around', attributes={'decimals': 0})
+
+
+@translate('QuantizeLinear')
+def _quantize(t, operator):
+    """Add saturate(round(x / scale) + zero_point), whose integers a program has in float32."""
+    output = operator.outputs[0]
+    dtype, shape = t.evaluator.sampled[output].dtype, t.shape(output)
+    if dtype not in _INTEGERS:
+        raise UntranslatableError(f'it quantizes to {dtype}; integers of 8 or 16 bits can be packed')
+    scale, zero_point = _quantization(t, operator)
+    divisor = t.network.add_constant(scale, f'{operator.name}_scale')
+    y = t.add_inner(operator, _exact_quotient(scale), [t.entry(operator.inputs[0]), divisor], shape)
+    y = t.add_inner(operator, '_npi_around', [y], shape, {'decimals': 0})
+    if zero_point.any():
+        y = t.add_inner(operator, 'broadcast_add', [y, t.network.add_constant(zero_point, f'{operator.name}_zero_point')], shape)
+    t.add(operator, 'clip', [y], {'a_min': np.iinfo(dtype).min, 'a_max': np.iinfo(dtype).max})
+
+
+@translate('DequantizeLinear')
+def _dequantize(t, operator):
+    """Add (x - zero_point) * scale."""
+    scale, zero_point = _quantization(t, operator)
+    x, shape = t.entry(operator.inputs[0]), t.shape(operator.outputs[0])
+    if zero_point.any():
+        x = t.add_inner(operator, 'broadcast_sub', [x, t.network.add_constant(zero_point, f'{operator.name}_zero_point')], shape)
+    t.add(operator, 'broadcast_mul', [x, t.network.add_constant(scale, f'{operator.name}_scale')])
+
+
+def _quantization(t, operator):
+    """Return scale and zero point of a quantizer, float32, each one number or one for each channel, with as many axes as its input."""
+    shape = t.shape(operator.inputs[0])
+    if len(shape) < 2:
+        raise UntranslatableError('its input has no channels')
+    rank, channels = len(shape), shape[1]
+    scale = t.require_constant(operator, 1)
+    zero_point = t.require_constant(operator, 2, np.zeros(scale.shape, np.float32))
+    sizes = {scale.size, zero_point.size} - {1}
+    by_channel = sizes == {channels} and operator.attributes.get('axis', 1) % rank == 1
+    if scale.dtype != np.float32 or operator.attributes.get('block_size', 0) or sizes and not by_channel:
+        raise UntranslatableError('its scales are not float32 numbers, one in all or one for each channel')
+    return tuple(array.astype(np.float32).reshape(1, -1, *(1,) * (rank - 2)) for array in (scale, zero_point))
 
 
 # --- normalization and pooling ----------------------------------------------------------------------------------------------------------

@@ -312,6 +312,21 @@ OPERATIONS = {
         shape='pooling',
         since=INT8_VERSION,
     ),
+    'round': OperationType(
+        34,
+        'x rounded to the nearest integer, ties to even (roundTiesToEven of IEEE 754).',
+        elementwise='channels',
+        since=3,
+    ),
+    'divide': OperationType(
+        35,
+        'x / `divisor`[c], the nearest float32 number. (The product with a reciprocal, as of `affine`, may be another one, '
+        'which `round` may take to another integer.)',
+        arrays={'divisor': Array()},
+        elementwise='channels',
+        rounds='always',
+        since=3,
+    ),
 }
 
 # --- what the engine's planner and the export to C decide alike, so that they add floats in the same order ------------------------------

@@ -374,6 +374,8 @@ _FUNCTIONS = {
     'int8_conv': _int8_conv,
     'integer_mean': _integer_mean,
     'integer_avg_pool': _integer_avg_pool,
+    'round': np.rint,
+    'divide': lambda x, divisor: x / _of_channels(divisor, x),
 }
 ON_MAPS = (
     'conv',

@@ -46,6 +46,11 @@ def products_of_means(F, x):
     return F.broadcast_mul(both, F.mean(x, axis=(0, 1), exclude=True, keepdims=True))
 
 
+def in_numpy(function, *inputs):
+    """Return the result of a function of MXNet's NumPy interface."""
+    return function(*(x.as_np_ndarray() for x in inputs)).as_nd_ndarray()
+
+
 MAPS = {  # layers on maps of CHANNELS channels
     'leaky': lambda: nn.LeakyReLU(0.1),
     'prelu': nn.PReLU,
@@ -85,6 +90,10 @@ MAPS = {  # layers on maps of CHANNELS channels
     'zeros before a dense layer': lambda: nn.HybridLambda(padded_dense),
     'division by a number': lambda: nn.HybridLambda(lambda F, x: x / 3),
     'division by constants': lambda: nn.HybridLambda(lambda F, x: F.broadcast_div(x, F.arange(1, CHANNELS + 1).reshape((1, -1, 1, 1)))),
+    'exact division by constants': lambda: nn.HybridLambda(
+        lambda F, x: in_numpy(F.np.true_divide, x, F.arange(3, CHANNELS + 3).reshape((1, -1, 1, 1)))
+    ),
+    'whole numbers': lambda: nn.HybridLambda(lambda F, x: in_numpy(F.np.around, x)),
     'scaled binary': lambda: bmx.ScaledBinaryConv2D(8, 3, padding=1),
 }
 BEFORE = {
@@ -132,6 +141,8 @@ REFUSED = {
     ),
     'reflection': (lambda F, x: F.pad(x, mode='reflect', pad_width=(0, 0, 0, 0, 1, 1, 1, 1)), 'pad', 'it pads with other numbers than 0'),
     'quotient': (lambda F, x: F.broadcast_div(x, F.abs(x) + 1), 'broadcast_div', 'it divides two values'),
+    'rint': (lambda F, x: F.rint(x), 'rint', 'it rounds ties down'),
+    'decimals': (lambda F, x: in_numpy(lambda y: F.np.around(y, 1), x), 'around', 'it rounds to other multiples than those of 1'),
     'lp': (lambda F, x: F.Pooling(x, global_pool=True, kernel=(1, 1), pool_type='lp', p_value=2), 'pooling', 'kind lp'),
     'layer norm of rows': (lambda F, x: F.LayerNorm(x, F.ones((6,)), F.zeros((6,))), 'layernorm', 'it normalizes axis 3'),
     'resize': (lambda F, x: F.contrib.BilinearResize2D(x, scale_height=2, scale_width=2), 'bilinearresize', 'depend on the size'),

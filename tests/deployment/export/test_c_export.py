@@ -9,7 +9,7 @@ import pytest
 from support.exported_c import SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc, reals
 from support.packed import binary_conv, binary_layers, chain, conv, make_image, operation, sign, window
 from support.packed_networks import engine_of
-from support.random_programs import Maker, describe
+from support.random_programs import Maker, describe, numbers_beside_ties
 from support.small_networks import initialized
 
 import bmx_melius as bmx
@@ -106,6 +106,11 @@ def test_a_bias_before_a_scale_has_the_bits_of_the_engine(channels, tmp_path):
     program = chain((channels, 6, 6), *operations)
     inputs = [random.randn(2, channels, 6, 6).astype('f')]
     np.testing.assert_array_equal(run_one(tmp_path, program, inputs), engine_of(program).run(inputs))
+
+
+def test_rounding_is_that_of_ieee_754(tmp_path):
+    inputs = numbers_beside_ties()
+    np.testing.assert_array_equal(run_one(tmp_path, chain(inputs[0].shape[1:], operation('round')), inputs)[0], np.rint(inputs[0]))
 
 
 def test_groups_of_bits_have_the_bits_of_the_interpreter_with_optimization(tmp_path):

@@ -222,6 +222,12 @@ ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
     'clip': ({}, {'low': np.full(6, -0.5, np.float32), 'high': np.full(6, 1, np.float32)}, lambda x: mx.nd.clip(x, -0.5, 1)),
     'sigmoid': ({}, {}, mx.nd.sigmoid),
     'abs': ({}, {}, mx.nd.abs),
+    'round': ({}, {}, lambda x: mx.np.around(x.as_np_ndarray())),
+    'divide': (
+        {},
+        {'divisor': CHANNELWISE - 3},
+        lambda x: mx.nd.broadcast_div(x, mx.nd.array((CHANNELWISE - 3).reshape(1, -1, *(1,) * (x.ndim - 2)))),
+    ),
     'channel_mean': ({}, {}, lambda x: mx.nd.mean(x, axis=1, keepdims=True)),
     'scale_map': (
         {'by_channel': 0, 'height': 3, 'width': 4},

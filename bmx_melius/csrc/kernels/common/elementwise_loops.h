@@ -98,6 +98,10 @@ void transform(const Transform& t) {
             return change_channels(t, t.a, [](float x, float a, float) { return x > 0 ? x : (decay_of(x) - 1) * a; });
         case Elementwise::gelu:
             return change_each(t, gelu_of);
+        case Elementwise::round:
+            return change_each(t, [](float x) { return __builtin_rintf(x); });
+        case Elementwise::divide:
+            return change_channels(t, t.a, [](float x, float a, float) { return x / a; });
         case Elementwise::none:
             return;
     }

@@ -136,6 +136,27 @@ static void bmx_elu_value(const bmx_span* span, const value_t* x, const float* s
     }
 }
 
+// Rounds to the nearest integer, ties to even: the sum with 2^23, of the same sign, has no bit for a fraction.
+// code: 140 bytes
+static void bmx_round_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            const float number = x[c], magnitude = number < 0 ? -number : number;
+            const float rounding = number < 0 ? -8388608.0f : 8388608.0f;
+            y[c] = magnitude < 8388608.0f ? (number + rounding) - rounding : number;
+        }
+    }
+}
+
+// code: 88 bytes
+static void bmx_divide_value(const bmx_span* span, const value_t* x, const float* divisor, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            y[c] = x[c] / divisor[c];
+        }
+    }
+}
+
 // Multiplies `y`, a map of `columns` pixels a row, by `x`. Steps of 0 along an axis repeat `x`.
 // code: 116 bytes
 static void bmx_multiply_value(const bmx_span* span, int32_t columns, const value_t* x, int32_t x_row, int32_t x_column,

@@ -28,6 +28,14 @@ def _tanh(builder, node):
     builder.set(node, builder.affine(builder.add('sigmoid', [doubled]), 2, -1))
 
 
+@rule('_npi_around', maps_3d=True)
+def _around(builder, node):
+    """Convert `numpy.around` to whole numbers, ties to even, to `round`; other decimals have no packed form."""
+    if int(node.attributes.get('decimals', 0)):
+        raise UnsupportedError('it rounds to other multiples than those of 1')
+    builder.set(node, builder.add('round', [_input(builder, node)]))
+
+
 _ACTIVATIONS = {'relu': _elementwise_rule('relu', 'relu'), 'sigmoid': _elementwise_rule('sigmoid', 'sigmoid'), 'tanh': _tanh}
 _elementwise_rule('abs', 'abs')
 

@@ -60,14 +60,29 @@ def _product(builder, node):
 @rule(*QUOTIENTS, maps_3d=True)
 def _quotient(builder, node):
     """Convert the quotient of a value and constants per channel or position; that of two values has no packed form."""
+    x, constants = _dividend_and_divisor(builder, node)
+    with np.errstate(divide='ignore'):
+        factor = 1 / constants
+    builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
+
+
+@rule('_npi_true_divide', maps_3d=True)
+def _exact_quotient(builder, node):
+    """Convert the quotient of a value and constants per channel to `divide`, whose results are those of the operator bit for bit."""
+    x, constants = _dividend_and_divisor(builder, node)
+    if constants.ndim != 1:
+        raise UnsupportedError('it divides by a number for each position; division by a number for each channel can be packed')
+    builder.set(node, builder.add_channelwise('divide', x, divisor=constants))
+
+
+def _dividend_and_divisor(builder, node):
+    """Return a value and the constants by which it is divided."""
     if _has_data_only(builder, node):
         raise UnsupportedError('it divides two values that depend on the input; division by constants can be packed')
     x, constants, data_is_first = _data_and_constants(builder, node)
     if not data_is_first:
         raise UnsupportedError('it divides by a value that depends on the input; division by constants can be packed')
-    with np.errstate(divide='ignore'):
-        factor = 1 / constants
-    builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
+    return x, constants
 
 
 @rule('broadcast_maximum', '_maximum', '_Maximum', maps_3d=True)

@@ -18,6 +18,8 @@ REASONS = {  # common operators without a rule -> the reason
     'log': 'there is no operation for logarithms',
     'sqrt': 'there is no operation for roots',
     'sign': 'it is 0 at 0, where the sign of binary layers is +1; use QActivation',
+    'rint': 'it rounds ties down; mx.np.around, which rounds them to even, can be packed',
+    'round': 'it rounds ties away from 0; mx.np.around, which rounds them to even, can be packed',
     'sum': 'its result depends on the size of the map, which is unknown at conversion; use mean',
     'dot': 'a program multiplies with constant matrices only',
     'batch_dot': 'a program multiplies with constant matrices only',
