@@ -320,8 +320,8 @@ OPERATIONS = {
     ),
     'divide': OperationType(
         35,
-        'x / `divisor`[c], the nearest float32 number. (The product with a reciprocal, as of `affine`, may be another one, '
-        'which `round` may take to another integer.)',
+        'x / `divisor`[c], the nearest float32 number. The product with a reciprocal, as of `affine`, may be another one, '
+        'which `round` may take to another integer.',
         arrays={'divisor': Array()},
         elementwise='channels',
         rounds='always',
