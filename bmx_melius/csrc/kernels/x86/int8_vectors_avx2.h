@@ -259,6 +259,18 @@ inline bool stays_in_blocks(const Int8Blocks& blocks) {
     }
 }
 
+// Calls visit(count, pixel) for kPixels pixels at a time, then for single ones; `count` is an integral constant.
+template <int kPixels, class Visit>
+void visit_pixels(int pixels, const Visit& visit) {
+    int pixel = 0;
+    for (; pixel + kPixels <= pixels; pixel += kPixels) {
+        visit(std::integral_constant<int, kPixels>(), pixel);
+    }
+    for (; pixel < pixels; ++pixel) {
+        visit(std::integral_constant<int, 1>(), pixel);
+    }
+}
+
 // Adds the products of kPixels outputs and one block. `weights` begins with those of the block, of which there is a
 // vector for each half, and has `step_bytes` for each word of a tap.
 template <class Weights, class Products, int kPeriod, int kPixels>
@@ -285,7 +297,7 @@ template <class Weights, class Products, int kPeriod>
 void convolve_block(const Int8Row& row, const Int8Blocks& blocks, int block, const uint8_t* weights,
                     ptrdiff_t step_bytes) {
     const BlockOrder order(blocks, block);
-    const auto pixels = [&](auto count, int pixel) BMX_INLINED {
+    visit_pixels<Products::kPixels>(row.pixels, [&](auto count, int pixel) BMX_INLINED {
         constexpr int kPixels = decltype(count)::value;
         __m256i sums[kPixels][2];
         add_block<Weights, Products, kPeriod>(row, blocks, weights, step_bytes, pixel, sums);
@@ -294,14 +306,7 @@ void convolve_block(const Int8Row& row, const Int8Blocks& blocks, int block, con
         unrolled<kPixels>([&](auto i) BMX_INLINED {
             store_block(row, blocks, order, block, pixel + i, low(sums[i][0]), high(sums[i][1]));
         });
-    };
-    int pixel = 0;
-    for (; pixel + Products::kPixels <= row.pixels; pixel += Products::kPixels) {
-        pixels(std::integral_constant<int, Products::kPixels>(), pixel);
-    }
-    for (; pixel < row.pixels; ++pixel) {
-        pixels(std::integral_constant<int, 1>(), pixel);
-    }
+    });
 }
 
 const uint8_t* weights_of(const Int8Blocks& blocks, int block) {
@@ -338,18 +343,23 @@ void convolve_each_block(const Int8Row& row, const Int8Blocks& blocks) {
 // Computes blocks whose outputs are not their own lanes, or are rescaled with 64 bits.
 template <class Products, int kPeriod>
 void convolve_any_blocks(const Int8Row& row, const Int8Blocks& blocks) {
-    for (int pixel = 0; pixel < row.pixels; ++pixel) {
-        int32_t lanes[kInt8Blocks * kInt8Lanes];
+    visit_pixels<Products::kPixels>(row.pixels, [&](auto count, int pixel) BMX_INLINED {
+        constexpr int kPixels = decltype(count)::value;
+        int32_t lanes[kPixels][kInt8Blocks * kInt8Lanes];
         for (int block = 0; block < blocks.count; ++block) {
-            __m256i sums[1][2];
+            __m256i sums[kPixels][2];
             add_block<typename Products::Weights, Products, kPeriod>(row, blocks, weights_of(blocks, block),
                                                                      blocks.count * 4 * kInt8Lanes, pixel, sums);
-            __m256i* to = reinterpret_cast<__m256i*>(lanes + block * kInt8Lanes);
-            _mm256_storeu_si256(to, sums[0][0]);
-            _mm256_storeu_si256(to + 1, sums[0][1]);
+            unrolled<kPixels>([&](auto i) BMX_INLINED {
+                __m256i* to = reinterpret_cast<__m256i*>(lanes[i] + block * kInt8Lanes);
+                _mm256_storeu_si256(to, sums[i][0]);
+                _mm256_storeu_si256(to + 1, sums[i][1]);
+            });
         }
-        store_sums(row, blocks, pixel, lanes);
-    }
+        for (int i = 0; i < kPixels; ++i) {
+            store_sums(row, blocks, pixel + i, lanes[i]);
+        }
+    });
 }
 
 template <class Products>
