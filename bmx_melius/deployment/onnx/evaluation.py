@@ -9,7 +9,7 @@ from ...errors import UserError, last_line, name_some
 from .model import import_onnx_package
 
 MAX_OPERATORS = 128  # of a cone
-MAX_OPERATIONS = 1 << 40  # elements that operators of cones compute: some minutes
+MAX_OPERATIONS = 1 << 37  # elements that operators of cones compute: some minutes; the largest networks need a tenth of it
 _SESSION = 1 << 16  # for the preparation of an operator
 _SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
 
@@ -252,7 +252,7 @@ class Evaluator:
     def _spend(self, operations):
         self._left -= operations
         if self._left < 0:
-            raise UserError(f'{self.model.path} has more elementwise operators than can be tried: is it a network?')
+            raise UserError(f'{self.model.path} has more elementwise operators that take few levels, but are not steps, than can be tried')
 
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from support.tiny_onnx import binary_network, make, node
 
+from bmx_melius.deployment.onnx import evaluation as evaluation_module
 from bmx_melius.deployment.onnx import model as model_module
 from bmx_melius.deployment.onnx.conversion import import_onnx
 from bmx_melius.deployment.onnx.evaluation import Evaluator, input_shapes
@@ -343,6 +344,26 @@ def test_models_that_take_longer_than_allowed_are_refused(written, monkeypatch):
     nodes = [node('Conv', f'{"x" if i == 0 else f"v{i}"} w', f'v{i + 1}', pads=[3] * 4) for i in range(200)]
     path = written(make(nodes, {'w': weight}, {'x': (1, 512, 64, 64)}, outputs=('v200',)))
     assert 'more than 1 s' in refusal(require_computable, path, None)
+
+
+def test_models_whose_values_take_long_to_recognize_are_refused(written, tmp_path, monkeypatch):
+    """Values of two levels that are not steps, a chain of them: each could begin at any of those before it."""
+    monkeypatch.setattr(evaluation_module, 'MAX_OPERATIONS', 1 << 28)
+    model = binary_network()
+    first, *others = model.graph.node
+    nodes = [
+        first,
+        node('Less', 'a one', 'b'),
+        node('Greater', 'a minus', 'd'),
+        node('And', 'b d', 'e'),
+        node('Where', 'e one minus', 'n0'),
+    ]
+    nodes += [node('Neg', f'n{i}', f'n{i + 1}') for i in range(200)]
+    others[0].input[0] = 'n200'
+    nodes += others
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    assert 'than can be tried' in refusal(import_onnx, written(model), tmp_path / 'packed')
 
 
 def test_an_import_refuses_before_it_reads_the_model_itself(written, tmp_path, monkeypatch):
