@@ -59,14 +59,14 @@ def comparison_table(results, reference):
     base = results.get(reference, {}).get('seconds', math.nan) / results[reference]['images']
     rows = []
     for key, row in results.items():
-        times, why = (None,) * 3, ''
+        times, why = (None,) * 4, ''
         if 'seconds' in row:
             ratio = None if key.startswith('layer ') else f'{row["seconds"] / row["images"] / base:.2f}'
-            times = f'{row["seconds"] * 1e3:.3f}', f'{row["spread"] * 1e3:.3f}', ratio
+            times = *(f'{row[key] * 1e3:.3f}' for key in ('seconds', 'spread', 'least')), ratio
         else:
             why = f'absent: pip install {" ".join(row["absent"])}' if 'absent' in row else f'failed: {row["error"]}'
         rows.append((row['title'], *times, why))
-    return table(('', 'ms', '+-', 'ratio', ''), rows, align='<>>><')
+    return table(('', 'ms', '+-', 'least', 'ratio', ''), rows, align='<>>>><')
 
 
 def figure_table(figures):
