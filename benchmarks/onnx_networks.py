@@ -2,9 +2,9 @@
 
 The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; those of Bitorch
 are its layers. A row of the table has the convolutions and dense layers that became binary, the sizes of the ONNX model and of the packed
-parameters, the least time of one image in one thread (PyTorch as the authors run it, in inference mode), how many times the packed network
-is faster, by the median times too, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the
-largest output. The three run in turns in separate processes, so that other load affects all of them alike.
+parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many times
+the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the largest
+output. The three run in turns, and processor time does not count what other programs take.
 
 Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` (Python 3.11; MXNet is not needed), after ``make``:
 ``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
@@ -14,7 +14,7 @@ import argparse
 import pathlib
 import sys
 import tempfile
-import types
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'tests' / 'data' / 'onnx'))
 
@@ -30,12 +30,11 @@ from bitorch.models.meliusnet import ImprovementBlock
 from torch import nn
 
 import bmx_melius as bmx
-from bmx_melius.bench import rows
-from bmx_melius.bench.comparison import compare, make_input
-from bmx_melius.bench.peers import onnx_model, session
+from bmx_melius.bench import worker
+from bmx_melius.bench.comparison import make_input
+from bmx_melius.bench.peers import onnx_model
 from bmx_melius.process import processor
 
-PACKAGES = {'torch': 'torch'}  # this file is also the peer that times PyTorch
 STAGES = {'blocks': (4, 4, 4, 4), 'widths': (64, 128, 256, 512), 'classes': 1000}
 MOBILE_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 MOBILE_STRIDES = (1, 2, 1, 2, 1, 2, *(1,) * 5, 2, 1)
@@ -90,48 +89,35 @@ def build(name):
     return make_pytorch.prepare(function(), (3, size, size), images=4)
 
 
-def prepare(arguments, array, threads):
-    """Prepare PyTorch as a peer. `arguments`: file (of a pickled network)."""
-    torch.set_num_threads(threads)
-    network = torch.load(arguments['file'], weights_only=False)
-    data = torch.from_numpy(array)
-
-    def run():
-        with torch.inference_mode():
-            return network(data).numpy()
-
-    return run, {}
-
-
 def measure(name, folder, repetitions, rounds):
     """Export, import and time a network; return the cells of its row."""
     title, _, size = NETWORKS[name]
     network, shape = build(name), (1, 3, size, size)
-    saved, exported, prefix = (str(folder / f'{name}{suffix}') for suffix in ('.pt', '.onnx', '-packed'))
-    torch.save(network, saved)
-    make_pytorch.export(network, shape[1:], pathlib.Path(exported), 17)
-    report = bmx.import_onnx(exported, prefix, zero_is_positive=True)
-    this = types.SimpleNamespace(__file__=__file__, PACKAGES=PACKAGES)
-    timed = [
-        rows.Row('packed', title, 'packed', session, shape, 1, {'prefix': prefix}),
-        rows.Row('onnxruntime', title, 'onnxruntime', onnx_model, shape, 1, {'file': exported}),
-        rows.Row('torch', title, 'torch', this, shape, 1, {'file': saved}),
-    ]
-    results = compare(timed, repetitions, rounds, lambda items, description: items)
+    exported, prefix = folder / f'{name}.onnx', str(folder / f'{name}-packed')
+    make_pytorch.export(network, shape[1:], exported, 17)
+    report = bmx.import_onnx(exported, prefix, zero_is_positive=True, verify=False)  # all outputs are compared below
     array = make_input(shape)
-    run, _ = onnx_model.prepare({'file': exported}, array, 1)
-    expected, packed = run()[0], bmx.Session(prefix)(array)
-    times = [results[key]['least'] * 1e3 for key in ('torch', 'onnxruntime', 'packed')]
-    ratios = [results[key]['least'] / results['packed']['least'] for key in ('torch', 'onnxruntime')]
-    medians = [results[key]['seconds'] / results['packed']['seconds'] for key in ('torch', 'onnxruntime')]
-    file_sizes = report.conversion.size_before, report.conversion.size_after
+    data, (run_model, _), session = torch.from_numpy(array), onnx_model.prepare({'file': exported}, array, 1), bmx.Session(prefix, threads=1)
+
+    def run_torch():
+        with torch.inference_mode():
+            return network(data)
+
+    functions = run_torch, run_model, lambda: session(array)
+    seconds = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, found in zip(functions, seconds):
+            found += worker.time_runs(function, repetitions, 1, time.process_time)
+    torch_seconds, model_seconds, packed_seconds = map(np.array, seconds)
+    (expected,), packed = run_model(), session(array)
+    conversion = report.conversion
     return [
         title,
         f'{size} x {size}',
         f'{report.binary_layers} of {len(report.layers)}',
-        *(f'{bytes / 2**20:.3g}' for bytes in file_sizes),
-        *(f'{value:.2f}' for value in times),
-        *(f'{least:.1f} ({median:.1f})' for least, median in zip(ratios, medians)),
+        *(f'{length / 2**20:.3g}' for length in (conversion.size_before, conversion.size_after)),
+        *(f'{found.min() * 1e3:.2f} ({np.median(found) * 1e3:.2f})' for found in (torch_seconds, model_seconds, packed_seconds)),
+        *(f'{found.min() / packed_seconds.min():.1f}' for found in (torch_seconds, model_seconds)),
         f'{np.abs(packed - expected).max() / np.abs(expected).max():.0e}',
     ]
 
@@ -140,11 +126,12 @@ def main():
     """Print the table of the named networks, by default of all."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('names', nargs='*', metavar='NAME', help=f'networks (default: all): {", ".join(NETWORKS)}')
-    parser.add_argument('--repetitions', type=int, default=50, help='timed runs of each (default: %(default)s)')
+    parser.add_argument('--repetitions', type=int, default=5, help='timed runs of each in a turn (default: %(default)s)')
     parser.add_argument('--rounds', type=int, default=10, help='turns (default: %(default)s)')
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NETWORKS):
         parser.error(f'unknown networks: {", ".join(sorted(unknown))}')
+    torch.set_num_threads(1)
     header = ['network', 'input', 'binary layers', 'ONNX (MB)', 'packed (MB)', 'PyTorch (ms)', 'ONNX Runtime (ms)', 'packed (ms)']
     header += ['PyTorch / packed', 'ONNX Runtime / packed', 'difference']
     print(f'{processor()}, PyTorch {torch.__version__}\n\n| {" | ".join(header)} |\n|{"-|" * len(header)}', flush=True)
