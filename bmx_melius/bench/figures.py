@@ -64,6 +64,7 @@ def from_rows(results):
         'time_of_int8_to_float_ratio_least': ratio(seconds('packed', which='least'), seconds('packed float', which='least')),
         'speedup_over_mxnet_exported': ratio(seconds('mxnet float exported'), packed),
         'speedup_over_mxnet_float': ratio(seconds(*(f'mxnet float {form}' for form in FLOAT_FORMS)), packed),
+        'speedup_over_onnxruntime_model': ratio(seconds('onnxruntime model'), packed),
         'speedup_of_two_threads': ratio(one_thread, seconds('packed two threads')),
         'busy_two_threads_ratio': ratio(seconds('busy two threads'), seconds('busy one thread')),
         f'throughput_of_batch_{BATCH}_ratio': None if None in (packed, batch) else ratio(packed / images, batch / BATCH),

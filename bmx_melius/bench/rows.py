@@ -12,6 +12,7 @@ from .peers import (
     mxnet_packed,
     mxnet_zoo,
     onnx_mobilenet,
+    onnx_model,
     openvino_convolution,
     session,
 )
@@ -93,6 +94,15 @@ def network_rows(prefix, exported, input_shape, threads, forms=()):
             arguments = {'prefix': exported, 'form': form}
             rows.append(Row(f'mxnet float {form}', f'MXNet float, {title}', 'mxnet', mxnet_float, input_shape, threads, arguments, _MXNET))
     return rows
+
+
+def onnx_rows(prefix, model_file, input_shape, threads):
+    """Return rows of an ONNX model: of the packed network that was imported from it, and of the model itself in ONNX Runtime."""
+    file = {'file': model_file}
+    return [
+        Row('packed', 'bmx-melius', 'packed', session, input_shape, threads, {'prefix': prefix}),
+        Row('onnxruntime model', 'ONNX Runtime, the ONNX model', 'onnxruntime', onnx_model, input_shape, threads, file),
+    ]
 
 
 def busy_rows(prefix, input_shape):

@@ -17,6 +17,7 @@ examples:
   bmx-melius bench meliusnet22 --compare                    # compared with all installed libraries
   bmx-melius bench meliusnet22 --compare mxnet,onnxruntime --json
   bmx-melius bench meliusnet22 --int8 --compare onnxruntime # float layers as 8-bit integers, compared with the network without them
+  bmx-melius bench net.onnx --compare                       # a trained binary network of another library, imported and in ONNX Runtime
 
 --compare runs each library in a separate process, alternately, on the same input, with random weights: nothing is downloaded.
 pip install bmx-melius[bench] installs the libraries.
@@ -33,7 +34,7 @@ def add_parser(commands):
         epilog=_EXAMPLES,
         description='Time a packed network, step by step, relative to the peak rates of this machine, and compare it with other libraries.',
     )
-    add_network(parser, 'PREFIX', 'the PREFIX of packed files')
+    add_network(parser, 'PREFIX|NET.onnx', 'the PREFIX of packed files, or an ONNX model, as for import-onnx with --zero-is-positive')
     parser.add_argument(
         '--threads',
         type=positive_int,
@@ -49,7 +50,8 @@ def add_parser(commands):
         nargs='?',
         const=_ALL,
         metavar='PEERS',
-        help='also time other libraries, separated by commas: mxnet, onnxruntime, litert, openvino, larq (default: all of them)',
+        help='also time other libraries, separated by commas: mxnet, onnxruntime, litert, openvino, larq (default: all of them); '
+        'an ONNX model is compared with itself in ONNX Runtime',
     )
     parser.add_argument(
         '--int8',
@@ -67,9 +69,10 @@ def add_parser(commands):
 def run(arguments, output):
     """Time the network and print tables or a JSON object. Raises `UserError` for invalid arguments."""
     from ..bench import figures, latency, report
+    from ..bench.rows import GROUPS
 
     check_threads(arguments.threads)
-    groups = _groups(arguments.compare)
+    groups = _groups(arguments.compare, ('packed', 'onnxruntime') if _is_onnx(arguments) else GROUPS)
     content = {'network': arguments.network, 'machine': latency.measure_machine()}
     with tempfile.TemporaryDirectory() as folder:
         prefix, exported, input_shape = _packed(arguments, folder)
@@ -96,29 +99,36 @@ def run(arguments, output):
     print('\n\n'.join(parts), file=output)
 
 
-def _groups(compare):
-    """Return the names of the libraries to time, a tuple; empty without --compare."""
-    from ..bench.rows import GROUPS
+def _is_onnx(arguments):
+    return arguments.network.endswith('.onnx')
 
+
+def _groups(compare, known):
+    """Return those of the `known` libraries to time, a tuple; empty without --compare."""
     if compare is None:
         return ()
-    names = GROUPS if compare == _ALL else tuple(compare.split(','))
+    names = known if compare == _ALL else tuple(compare.split(','))
     for name in names:
-        if name not in GROUPS:
-            raise UserError(f'--compare: unknown library {name!r}; known: {", ".join(GROUPS)}')
+        if name not in known:
+            raise UserError(f'--compare: unknown library {name!r}; known: {", ".join(known)}')
     return ('packed', *(name for name in names if name != 'packed'))
 
 
 def _packed(arguments, folder):
     """Return the prefix of the packed files, that of the exported files or None, and the shape of the input."""
+    if _is_onnx(arguments):
+        from ..deployment.onnx.conversion import import_onnx
+
+        if arguments.input_size is not None:
+            raise UserError('--input-size is not for ONNX models: give --input-shape')
+        prefix = os.path.join(folder, 'network')
+        import_onnx(arguments.network, prefix, arguments.input_shape, zero_is_positive=True, verify=False)
+        image_shape = _image_shape(arguments, prefix)  # channels second, where the model may have them last
+        return prefix, None, (_input_shape(arguments, image_shape)[0], *image_shape)
+
     exported = Exported(arguments.network)
     if os.path.exists(exported.symbol_file):
-        from ..deployment.runtime.session import Session
-
-        shapes = Session(exported.prefix).input_shapes
-        if len(shapes) != 1:
-            raise UserError(f'{arguments.network} has {len(shapes)} inputs; bench times networks with one')
-        return exported.prefix, None, _input_shape(arguments, shapes[0][1:])
+        return exported.prefix, None, _input_shape(arguments, _image_shape(arguments, exported.prefix))
 
     if os.sep in arguments.network:
         raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of packed files, or the name of a network')
@@ -145,6 +155,16 @@ def _int8(arguments, packed, exported, input_shape):
     return convert(exported, 'int8', input_shape, calibration=calibration_images(input_shape)), forms
 
 
+def _image_shape(arguments, prefix):
+    """Return the shape of the input of a packed network without the batch."""
+    from ..deployment.runtime.session import Session
+
+    shapes = Session(prefix).input_shapes
+    if len(shapes) != 1:
+        raise UserError(f'{arguments.network} has {len(shapes)} inputs; bench times networks with one')
+    return shapes[0][1:]
+
+
 def _input_shape(arguments, image_shape):
     if arguments.input_shape is not None:
         if arguments.batch is not None:
@@ -162,15 +182,17 @@ def _compare(prefix, exported, input_shape, arguments, groups, forms):
 
     from ..bench.comparison import compare
     from ..bench.rounds import busy_cores
-    from ..bench.rows import busy_rows, layer_rows, mobilenet_rows, network_rows
+    from ..bench.rows import busy_rows, layer_rows, mobilenet_rows, network_rows, onnx_rows
 
     def progress(items, description):
         return tqdm(items, desc=description, file=sys.stderr)
 
-    threads = arguments.threads
+    threads, rounds = arguments.threads, min(_ROUNDS, arguments.repetitions)
+    if _is_onnx(arguments):
+        rows = onnx_rows(prefix, os.path.abspath(arguments.network), input_shape, threads)
+        return compare([row for row in rows if row.group in groups], arguments.repetitions, rounds, progress)
     rows = [*network_rows(prefix, exported, input_shape, threads, forms), *mobilenet_rows(input_shape, threads), *layer_rows(threads)]
     chosen = [row for row in rows if row.group in groups]
-    rounds = min(_ROUNDS, arguments.repetitions)
     results = compare(chosen, arguments.repetitions, rounds, progress)
     with busy_cores():
         results.update(compare(busy_rows(prefix, input_shape), arguments.repetitions, rounds, progress))

@@ -4,6 +4,7 @@ The table of the README is checked by test_tables.py; test_docs.py checks links,
 """
 
 import dataclasses
+import gzip
 import importlib.util
 import json
 import re
@@ -113,6 +114,25 @@ def test_python_and_commands_of_the_guide_to_onnx_run_from_top_to_bottom(trained
     assert main(['convert', 'params/meliusnet22', 'packed']) == 0
     names, run = run_document('docs/onnx.md', mx.nd.random.normal(shape=(2, 3, 64, 64)))
     assert run == ['export-onnx'] and names['logits'].shape == (2, 10)
+
+
+def test_python_and_commands_of_the_guide_to_pytorch_run_from_the_onnx_file_on(tmp_path, monkeypatch, capsys):
+    """The lines that need PyTorch are not run. The report is the shown one, except for rounding errors and the instruction set."""
+    pytest.importorskip('onnxruntime')
+    monkeypatch.chdir(tmp_path)
+    guide = (ROOT / 'docs/coming-from-pytorch.md').read_text()
+    (name,) = re.findall(r'^gunzip -c tests/data/onnx/(\S+) > net.onnx$', guide, re.MULTILINE)
+    Path('net.onnx').write_bytes(gzip.decompress((ROOT / 'tests/data/onnx' / name).read_bytes()))
+    assert cv2.imwrite('photo.jpg', np.full((70, 80, 3), 90, np.uint8))
+    with np.load(ROOT / 'tests/data/onnx' / name.replace('.onnx.gz', '.npz')) as recorded:
+        images, expected = recorded['input.input'], recorded['graph.output']
+    names, run = run_document('docs/coming-from-pytorch.md', images)
+    assert run == ['import-onnx', 'import-onnx', 'predict', 'export-c']  # the first one is that of the introduction
+    np.testing.assert_allclose(names['logits'], expected, rtol=1e-4, atol=1e-4)
+    (shown,) = re.findall(r'^```text\n(.*?)^```$', guide, re.MULTILINE | re.DOTALL)
+    measured = re.compile(r'within \S+ of the largest one( \(most at \S+\))?|\(\w+\) on the same sample')
+    assert measured.sub('', shown) in measured.sub('', capsys.readouterr().out)
+    assert main(['predict', 'packed', 'photo.jpg']) == 0 and '%' in capsys.readouterr().out
 
 
 def test_python_of_the_guide_to_networks_runs_and_gives_the_tables_that_it_shows(capsys):

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.engines import needs_engine
+from support.paths import ROOT
 from support.python_programs import run_python
 
 from bmx_melius import UserError
@@ -159,6 +161,7 @@ def test_every_row_has_a_unique_key_and_a_known_group():
     every = [*rows.network_rows('packed', 'exported', SHAPE, 1), *rows.mobilenet_rows(SHAPE, 1), *rows.layer_rows(1)]
     assert len({row.key for row in every}) == len({row.title for row in every}) == len(every)
     assert {row.group for row in every} == set(rows.GROUPS)
+    assert [row.group for row in rows.onnx_rows('packed', 'net.onnx', SHAPE, 1)] == ['packed', 'onnxruntime']
 
 
 def test_importing_the_rows_imports_no_library_to_compare_with():
@@ -184,6 +187,7 @@ def test_figures_are_ratios_of_the_rows_they_name():
         'mxnet float folded': 60.0,
         'mxnet float thresholds': 50.0,
         'mxnet mobilenet1.0': 8.0,
+        'onnxruntime model': 14.0,
         'layer 64@56': 1.0,
         'layer 64@56 openvino': 3.0,
         'layer 64@56 avx2': 2.0,
@@ -196,6 +200,7 @@ def test_figures_are_ratios_of_the_rows_they_name():
         'speedup_of_two_threads': 2,
         f'throughput_of_batch_{rows.BATCH}_ratio': 1.25,
         'time_to_mxnet_mobilenet1.0_ratio': 0.25,
+        'speedup_over_onnxruntime_model': 7,
         'speedup_over_openvino_64@56': 3,
         'speedup_avx2_over_mxnet_avx2_64@56': 9,
     }
@@ -327,6 +332,63 @@ def test_int8_times_the_network_with_int8_layers_and_its_other_forms(capsys, mon
     times = {key: content['comparison'][f'packed{key}'] for key in ('', ' float')}
     for suffix, which in (('', 'seconds'), ('_least', 'least')):
         assert content['figures'][f'time_of_int8_to_float_ratio{suffix}'] == times[''][which] / times[' float'][which]
+
+
+def stored_model(name, folder):
+    """Write an ONNX model of the test data to a folder and return its path."""
+    path = folder / f'{name}.onnx'
+    path.write_bytes(gzip.decompress((ROOT / 'tests' / 'data' / 'onnx' / f'{name}.onnx.gz').read_bytes()))
+    return str(path)
+
+
+@needs_engine
+@pytest.mark.parametrize('name,shape', [('birealnet-opset17', [1, 3, 16, 16]), ('larq-resnet-e', [2, 3, 16, 16])])
+def test_an_onnx_model_is_compared_with_itself_in_onnx_runtime(capsys, tmp_path, name, shape):
+    """The models of Larq have the channels last, and any batch."""
+    pytest.importorskip('onnxruntime')
+    batch = ['--batch', '2'] if shape[0] == 2 else []
+    assert main(['bench', stored_model(name, tmp_path), *batch, '--repetitions', '2', '--compare', '--json']) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content['input_shape'] == shape
+    assert list(content['comparison']) == ['packed', 'onnxruntime model']
+    assert all(0 < row['least'] <= row['seconds'] and row['images'] == shape[0] for row in content['comparison'].values())
+    assert content['figures']['speedup_over_onnxruntime_model'] > 0
+
+
+def test_the_peer_of_onnx_models_computes_what_the_packed_network_computes(tmp_path):
+    pytest.importorskip('onnxruntime')
+    import bmx_melius as bmx
+    from bmx_melius.bench.peers import onnx_model
+
+    model = stored_model('larq-resnet-e', tmp_path)
+    bmx.import_onnx(model, tmp_path / 'packed', zero_is_positive=True)
+    x = np.random.default_rng(3).standard_normal((2, 3, 16, 16), dtype=np.float32)
+    run, _ = onnx_model.prepare({'file': model}, x, 1)
+    logits = bmx.Session(tmp_path / 'packed')(x)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))  # the packed network ends before Softmax
+    np.testing.assert_allclose(run()[0], exponentials / exponentials.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
+
+
+@needs_engine
+def test_an_onnx_model_of_a_fixed_batch_says_why_onnx_runtime_cannot_run_another(capsys, tmp_path):
+    pytest.importorskip('onnxruntime')
+    model = stored_model('birealnet-opset17', tmp_path)
+    assert main(['bench', model, '--batch', '2', '--repetitions', '2', '--compare']) == 0
+    text = capsys.readouterr().out
+    assert 'failed: ' in text and 'least' in text
+
+
+@pytest.mark.parametrize(
+    'arguments,expected',
+    [
+        (['--compare', 'mxnet'], "unknown library 'mxnet'; known: packed, onnxruntime"),
+        (['--input-size', '32'], '--input-size is not for ONNX models: give --input-shape'),
+    ],
+)
+@needs_engine
+def test_arguments_that_are_not_for_onnx_models_are_refused(capsys, tmp_path, arguments, expected):
+    assert main(['bench', stored_model('birealnet-opset17', tmp_path), *arguments]) == 2
+    assert expected in capsys.readouterr().err
 
 
 def test_without_the_engine_bench_says_what_to_do(monkeypatch):

@@ -160,7 +160,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def prepare(model, shape):
+def prepare(model, shape, images=32):
     """Give the normalizations statistics near those of random inputs and factors of both signs, and set the mode for inference."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
@@ -174,7 +174,7 @@ def prepare(model, shape):
     for module in dropouts:
         module.eval()
     with torch.no_grad():
-        model(4 * torch.rand(32, *shape) - 2)
+        model(4 * torch.rand(images, *shape) - 2)
         for norm in norms:
             norm.running_mean += 0.2 * norm.running_var.sqrt() * torch.randn_like(norm.running_mean)
             norm.running_var *= torch.empty_like(norm.running_var).uniform_(0.6, 1.7)

@@ -225,12 +225,12 @@ class CifarBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """ResNet-20 of IR-Net and AdaBin with fewer channels and blocks."""
+    """ResNet-20 of IR-Net and AdaBin, by default with fewer channels and blocks: a width and a stride for each block."""
 
-    def __init__(self, conv, activation, widths=(8, 16), classes=10):
+    def __init__(self, conv, activation, widths=(8, 16), strides=(1, 2), classes=10):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0]), activation(widths[0]))
-        pairs = zip((widths[0], *widths), widths, (1, 2), strict=False)
+        pairs = zip((widths[0], *widths), widths, strides, strict=False)
         self.layers = nn.Sequential(*(CifarBlock(conv, activation, inputs, outputs, stride) for inputs, outputs, stride in pairs))
         self.norm, self.fc = nn.BatchNorm1d(widths[-1]), nn.Linear(widths[-1], classes)
 

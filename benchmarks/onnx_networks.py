@@ -1,0 +1,148 @@
+"""Networks of PyTorch authors at their real sizes: exported to ONNX, imported, and timed in PyTorch, ONNX Runtime and packed.
+
+The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; those of Bitorch
+are its layers. A row of the table has the convolutions and dense layers that became binary, the sizes of the ONNX model and of the packed
+parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many times
+the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the largest
+output. The three run in turns, and processor time does not count what other programs take.
+
+Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` (Python 3.11; MXNet is not needed), after ``make``:
+``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'tests' / 'data' / 'onnx'))
+
+import make_packages
+import make_pytorch
+import networks
+import numpy as np
+import torch
+from bitorch.layers import QConv2d  # noqa: F401  Bitorch requires its layers to be imported first
+from bitorch.models.common_layers import get_initial_layers
+from bitorch.models.densenet import DenseLayer
+from bitorch.models.meliusnet import ImprovementBlock
+from torch import nn
+
+import bmx_melius as bmx
+from bmx_melius.bench import worker
+from bmx_melius.bench.comparison import make_input
+from bmx_melius.bench.peers import onnx_model
+from bmx_melius.process import processor
+
+STAGES = {'blocks': (4, 4, 4, 4), 'widths': (64, 128, 256, 512), 'classes': 1000}
+MOBILE_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
+MOBILE_STRIDES = (1, 2, 1, 2, 1, 2, *(1,) * 5, 2, 1)
+CIFAR = {'widths': (*(16,) * 3, *(32,) * 3, *(64,) * 3), 'strides': (1, 1, 1, 2, 1, 1, 2, 1, 1)}
+
+
+class AlexNet(nn.Sequential):
+    """AlexNet of XNOR-Net-PyTorch, for 227 x 227."""
+
+    def __init__(self, classes=1000):
+        def conv(inputs, outputs, kernel):
+            return networks.XNORLayer(nn.BatchNorm2d(inputs, eps=1e-4), nn.Conv2d(inputs, outputs, kernel, 1, kernel // 2))
+
+        super().__init__(
+            nn.Conv2d(3, 96, 11, 4), nn.BatchNorm2d(96, eps=1e-4), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+            conv(96, 256, 5), nn.MaxPool2d(3, 2), conv(256, 384, 3), conv(384, 384, 3), conv(384, 256, 3), nn.MaxPool2d(3, 2), nn.Flatten(),
+            networks.XNORLayer(nn.BatchNorm1d(256 * 36, eps=1e-4), nn.Linear(256 * 36, 4096)),
+            networks.XNORLayer(nn.BatchNorm1d(4096, eps=1e-4), nn.Linear(4096, 4096)),
+            nn.BatchNorm1d(4096, eps=1e-3), nn.Dropout(), nn.Linear(4096, classes),
+        )  # fmt: skip
+        networks.binarize_stored_weights(self)
+
+
+def meliusnet22():
+    """Return MeliusNet22 of Bitorch's layers: as in `make_packages`, its own class leaves out the improvement blocks."""
+    features, layers = 64, get_initial_layers('grouped_stem', 3, 64)
+    for blocks, reduced in ((4, 160), (5, 224), (4, 256), (4, None)):
+        for _ in range(blocks):
+            layers += [make_packages.Concatenate(DenseLayer(features, 64, 0, 0, 1)), ImprovementBlock(64, features + 64)]
+            features += 64
+        if reduced:
+            layers += [nn.BatchNorm2d(features), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(features, reduced, 1, bias=False)]
+            features = reduced
+    return nn.Sequential(*layers, nn.BatchNorm2d(features), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, 1000))
+
+
+NETWORKS = {  # name: title, function that builds it, size of the image
+    'birealnet18': ('Bi-Real Net 18', lambda: networks.ResNet(networks.BiRealBlock, **STAGES), 224),
+    'reactnet18': ('ReActNet 18', lambda: networks.ResNet(networks.ReActBlock, **STAGES), 224),
+    'reactnet-a': ('ReActNet-A', lambda: networks.ReActNetA(MOBILE_WIDTHS, MOBILE_STRIDES, 1000), 224),
+    'alexnet': ('XNOR-Net-PyTorch AlexNet', AlexNet, 227),
+    'meliusnet22': ('Bitorch, MeliusNet22', meliusnet22, 224),
+    'irnet20': ('IR-Net ResNet-20', lambda: networks.CifarResNet(networks.IRConv, lambda _: nn.Hardtanh(), **CIFAR), 32),
+    'adabin20': ('AdaBin ResNet-20', lambda: networks.CifarResNet(networks.AdaBinConv, networks.Maxout, **CIFAR), 32),
+}
+
+
+def build(name):
+    """Return a network with seeded weights and realistic statistics, for inference."""
+    torch.manual_seed(1)
+    _, function, size = NETWORKS[name]
+    return make_pytorch.prepare(function(), (3, size, size), images=4)
+
+
+def measure(name, folder, repetitions, rounds):
+    """Export, import and time a network; return the cells of its row."""
+    title, _, size = NETWORKS[name]
+    network, shape = build(name), (1, 3, size, size)
+    exported, prefix = folder / f'{name}.onnx', str(folder / f'{name}-packed')
+    make_pytorch.export(network, shape[1:], exported, 17)
+    report = bmx.import_onnx(exported, prefix, zero_is_positive=True, verify=False)  # all outputs are compared below
+    array = make_input(shape)
+    data, (run_model, _), session = (
+        torch.from_numpy(array),
+        onnx_model.prepare({'file': exported}, array, 1),
+        bmx.Session(prefix, threads=1),
+    )
+
+    def run_torch():
+        with torch.inference_mode():
+            return network(data)
+
+    functions = run_torch, run_model, lambda: session(array)
+    seconds = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, found in zip(functions, seconds):
+            found += worker.time_runs(function, repetitions, 1, time.process_time)
+    torch_seconds, model_seconds, packed_seconds = map(np.array, seconds)
+    (expected,), packed = run_model(), session(array)
+    conversion = report.conversion
+    return [
+        title,
+        f'{size} x {size}',
+        f'{report.binary_layers} of {len(report.layers)}',
+        *(f'{length / 2**20:.3g}' for length in (conversion.size_before, conversion.size_after)),
+        *(f'{found.min() * 1e3:.2f} ({np.median(found) * 1e3:.2f})' for found in (torch_seconds, model_seconds, packed_seconds)),
+        *(f'{found.min() / packed_seconds.min():.1f}' for found in (torch_seconds, model_seconds)),
+        f'{np.abs(packed - expected).max() / np.abs(expected).max():.0e}',
+    ]
+
+
+def main():
+    """Print the table of the named networks, by default of all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('names', nargs='*', metavar='NAME', help=f'networks (default: all): {", ".join(NETWORKS)}')
+    parser.add_argument('--repetitions', type=int, default=5, help='timed runs of each in a turn (default: %(default)s)')
+    parser.add_argument('--rounds', type=int, default=10, help='turns (default: %(default)s)')
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NETWORKS):
+        parser.error(f'unknown networks: {", ".join(sorted(unknown))}')
+    torch.set_num_threads(1)
+    header = ['network', 'input', 'binary layers', 'ONNX (MB)', 'packed (MB)', 'PyTorch (ms)', 'ONNX Runtime (ms)', 'packed (ms)']
+    header += ['PyTorch / packed', 'ONNX Runtime / packed', 'difference']
+    print(f'{processor()}, PyTorch {torch.__version__}\n\n| {" | ".join(header)} |\n|{"-|" * len(header)}', flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.names or NETWORKS:
+            print('|', ' | '.join(measure(name, pathlib.Path(folder), arguments.repetitions, arguments.rounds)), '|', flush=True)
+
+
+if __name__ == '__main__':
+    main()
