@@ -2,9 +2,9 @@
 
 The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; those of Bitorch
 are its layers. A row of the table has the convolutions and dense layers that became binary, the sizes of the ONNX model and of the packed
-parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many times
-the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the largest
-output. The three run in turns, and processor time does not count what other programs take.
+parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many
+times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the
+largest output. The three run in turns, and processor time does not count what other programs take.
 
 Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` (Python 3.11; MXNet is not needed), after ``make``:
 ``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
@@ -97,11 +97,8 @@ def measure(name, folder, repetitions, rounds):
     make_pytorch.export(network, shape[1:], exported, 17)
     report = bmx.import_onnx(exported, prefix, zero_is_positive=True, verify=False)  # all outputs are compared below
     array = make_input(shape)
-    data, (run_model, _), session = (
-        torch.from_numpy(array),
-        onnx_model.prepare({'file': exported}, array, 1),
-        bmx.Session(prefix, threads=1),
-    )
+    data, session = torch.from_numpy(array), bmx.Session(prefix, threads=1)
+    run_model, _ = onnx_model.prepare({'file': exported}, array, 1)
 
     def run_torch():
         with torch.inference_mode():
