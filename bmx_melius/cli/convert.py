@@ -5,7 +5,7 @@ import os
 from ..errors import UserError
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, print_json, shape_of_input
+from .options import add_input_shapes, add_json_flag, add_precisions, precisions, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -50,24 +50,7 @@ def add_parser(commands):
         help='compare each layer with MXNet on a sample (default)',
     )
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare')
-    real = parser.add_mutually_exclusive_group()
-    real.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
-    real.add_argument(
-        '--int8',
-        metavar='IMAGES',
-        help='quantize float layers to int8, with ranges from these images: a folder with CLASS/*.jpg or train/CLASS/*.jpg, a .rec file, '
-        'digits, glyphs (their training images), or an .npy file of inputs (float32) or pixels (uint8), (N, C, H, W); 256 of them are used',
-    )
-    parser.add_argument(
-        '--int8-ranges',
-        choices=('mse', 'percentile', 'minmax'),
-        help='ranges of 8-bit numbers with --int8: of the smallest squared error (default), 99.99 %% of the numbers, or all',
-    )
-    parser.add_argument(
-        '--keep-float',
-        metavar='LAYER[,LAYER...]',
-        help='layers that stay float32 with --int8, by the names in the report, which says how much each layer changes the outputs',
-    )
+    add_precisions(parser)
     image_options.add_options(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -82,13 +65,9 @@ def run(arguments, output):
     spec = image_options.described_spec(arguments, source.description())
     input_shape = (1, *spec.shape) if spec and not arguments.input_shape else shape_of_input(arguments.input_shape, source)
     names = image_options.listed_names(arguments.classes_file) if arguments.classes_file else None
-    for flag, value in (('--int8-ranges', arguments.int8_ranges), ('--keep-float', arguments.keep_float)):
-        if value and not arguments.int8:
-            raise UserError(f'{flag} is for --int8 IMAGES: give both, or leave it out')
-    options = {'calibration': arguments.int8, **({'ranges': arguments.int8_ranges} if arguments.int8_ranges else {})}
-    if arguments.keep_float:
-        options['keep_float'] = [name.strip() for name in arguments.keep_float.split(',')]
-    report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half, spec, names, **options)
+    report = convert(
+        symbol, params, target.prefix, input_shape, arguments.verify, input_spec=spec, class_names=names, **precisions(arguments)
+    )
     if arguments.json:
         print_json(report.to_json(), output)
     else:

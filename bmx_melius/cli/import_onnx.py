@@ -2,7 +2,7 @@
 
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, print_json, shape_of_input
+from .options import add_input_shapes, add_json_flag, add_precisions, precisions, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -39,7 +39,7 @@ def add_parser(commands):
         help='let signs that are 0 where their argument is 0 (torch.sign) be 1 there; without it, they are refused',
     )
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare with ONNX Runtime')
-    parser.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
+    add_precisions(parser)
     image_options.add_options(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -56,9 +56,9 @@ def run(arguments, output):
         shape_of_input(arguments.input_shape, target) if arguments.input_shape else None,
         arguments.zero_is_positive,
         arguments.verify,
-        arguments.half,
-        image_options.given_spec(arguments),
-        image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
+        input_spec=image_options.given_spec(arguments),
+        class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
+        **precisions(arguments),
     )
     if arguments.json:
         print_json(report.to_json(), output)

@@ -94,3 +94,44 @@ def packed_prefix(source, input_shape, folder):
         left = ', '.join(f'{one.node} ({one.operator}): {one.reason}' for one in report.left[:3])
         raise UserError(f'{source.prefix} cannot be written as one program: {left}')
     return prefix
+
+
+def add_precisions(parser):
+    """Add ``--half``, ``--int8``, ``--int8-ranges`` and ``--keep-float``: how float layers are stored and computed."""
+    real = parser.add_mutually_exclusive_group()
+    real.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
+    real.add_argument(
+        '--int8',
+        metavar='IMAGES',
+        help='quantize float layers to int8, with ranges from these images: a folder with CLASS/*.jpg or train/CLASS/*.jpg, a .rec file, '
+        'digits, glyphs (their training images), or an .npy file of inputs (float32) or pixels (uint8), (N, C, H, W); 256 of them are used',
+    )
+    parser.add_argument(
+        '--int8-ranges',
+        choices=('mse', 'percentile', 'minmax'),
+        help='ranges of 8-bit numbers with --int8: of the smallest squared error (default), 99.99 %% of the numbers, or all',
+    )
+    parser.add_argument(
+        '--keep-float',
+        metavar='LAYER[,LAYER...]',
+        help='layers that stay float32 with --int8, by the names in the report, which says how much each layer changes the outputs',
+    )
+
+
+def precisions(arguments):
+    """Return the keyword arguments of conversion that the options of `add_precisions` give.
+
+    Raises
+    ------
+    UserError
+        If an option of ``--int8`` is given without it.
+    """
+    for flag, value in (('--int8-ranges', arguments.int8_ranges), ('--keep-float', arguments.keep_float)):
+        if value and not arguments.int8:
+            raise UserError(f'{flag} is for --int8 IMAGES: give both, or leave it out')
+    options = {'half': arguments.half, 'calibration': arguments.int8}
+    if arguments.int8_ranges:
+        options['ranges'] = arguments.int8_ranges
+    if arguments.keep_float:
+        options['keep_float'] = [name.strip() for name in arguments.keep_float.split(',')]
+    return options

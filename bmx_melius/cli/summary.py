@@ -8,6 +8,7 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
+from ..files.symbol_json import VARIABLE, SymbolJson
 from .options import add_input_size, add_json_flag, add_network, print_json
 
 _EXAMPLES = """\
@@ -63,8 +64,8 @@ def run(arguments, output):
     if arguments.plot:
         require_suffix(arguments.plot, SUFFIXES)
         require_writable(arguments.plot)
-    network, input_shape = _network_and_shape(arguments)
-    graph = with_operations(read_graph(network, input_shape))
+    network, name, input_shape = _network_and_shape(arguments)
+    graph = with_operations(read_graph(network, {name: input_shape}))
     counted = Summary.of(graph)
     title = f'{arguments.network}, input {" x ".join(map(str, input_shape))}'
     if arguments.plot:
@@ -79,8 +80,9 @@ def run(arguments, output):
 
 
 def _network_and_shape(arguments):
+    """Return the network, the name of its input, and the shape of that."""
     options = {name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None}
-    channels, size = 3, 224
+    name, channels, size = 'data', 3, 224
     exported = Exported(arguments.network)
     if arguments.network.endswith('.json') or os.path.exists(exported.symbol_file):
         if options:
@@ -88,6 +90,8 @@ def _network_and_shape(arguments):
                 f'--{next(iter(options)).replace("_", "-")} is for networks of the zoo, but {arguments.network} is an exported network'
             )
         network = arguments.network if arguments.network.endswith('.json') else exported.symbol_file
+        variables = [node['name'] for node in SymbolJson.read(network).nodes if node['op'] == VARIABLE]
+        name = name if name in variables else variables[0]  # the first one is an input
         spec = exported.description().input_spec()
         if spec is not None:
             channels, size = spec.channels, spec.size
@@ -96,4 +100,4 @@ def _network_and_shape(arguments):
 
         network = get_model(arguments.network, **options)
     size = arguments.input_size or size
-    return network, arguments.input_shape or (1, channels, size, size)
+    return network, name, arguments.input_shape or (1, channels, size, size)

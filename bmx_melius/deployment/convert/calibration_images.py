@@ -7,10 +7,43 @@ import numpy as np
 from ...arithmetic import ceil_div, evenly_spaced
 from ...errors import UserError
 from ...files.npy import open_npy
+from .calibration import require_known
+from .packing import Calibration
 
 MAX_IMAGES = 256
 _BATCH = 16
 _THREADS = 2
+
+
+def read_calibration(source, ranges, keep_float, spec, half):
+    """Return the `Calibration` of a conversion, or None without images.
+
+    Parameters
+    ----------
+    source : numpy.ndarray, path or None
+        See `calibration_batches`.
+    ranges : str
+    keep_float : sequence of str
+    spec : InputSpec or None
+        Preprocessing of the network.
+    half : bool
+        Whether weights are stored in half precision, which excludes 8-bit layers.
+
+    Raises
+    ------
+    UserError
+        If the arguments exclude each other, or there are no images.
+    """
+    require_known(ranges)
+    if source is None:
+        if keep_float:
+            raise UserError('keep_float names layers that do not become 8-bit integers: give calibration, too, or leave it out')
+        return None
+    if half:
+        raise UserError(
+            'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
+        )
+    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float)
 
 
 def calibration_batches(source, spec):

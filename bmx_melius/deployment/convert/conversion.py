@@ -15,9 +15,9 @@ from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from .calibration import RANGES, require_known
-from .calibration_images import calibration_batches
-from .packing import Calibration, pack
+from .calibration import RANGES
+from .calibration_images import read_calibration
+from .packing import pack
 from .report import Report
 from .traced_network import TracedNetwork
 
@@ -109,7 +109,7 @@ def convert(
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
-    calibrated = _calibration(calibration, ranges, keep_float, fields, half)
+    calibrated = read_calibration(calibration, ranges, keep_float, Description(fields, 'the description').input_spec(), half)
     packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated)
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
@@ -119,21 +119,6 @@ def convert(
     report.symbol_file, report.params_file = written_symbol, written_params
     report.size_before, report.size_after = os.path.getsize(params_file), os.path.getsize(written_params)
     return report
-
-
-def _calibration(source, ranges, keep_float, fields, half):
-    """Return the `Calibration` for a source of images, or None."""
-    require_known(ranges)
-    if source is None:
-        if keep_float:
-            raise UserError('keep_float names layers that do not become 8-bit integers: give calibration, too, or leave it out')
-        return None
-    if half:
-        raise UserError(
-            'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
-        )
-    spec = Description(fields, 'the description').input_spec()
-    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float)
 
 
 def _description(source, input_spec, class_names):

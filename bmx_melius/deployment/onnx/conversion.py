@@ -4,11 +4,15 @@ import dataclasses
 import os
 from typing import Optional, Sequence, Union
 
+import numpy as np
+
 from ...analysis.graph import InputShape
 from ...errors import UserError, name_some
 from ...files.exported import Exported
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
+from ..convert.calibration import RANGES
+from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.report import Report
 from . import layers  # noqa: F401  registers its translations
@@ -68,6 +72,9 @@ def import_onnx(
     half: bool = False,
     input_spec: Optional[InputSpec] = None,
     class_names: Optional[Sequence[str]] = None,
+    calibration: 'Union[np.ndarray, Path, None]' = None,
+    ranges: str = RANGES[0],
+    keep_float: Sequence[str] = (),
 ) -> ImportReport:
     """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -92,6 +99,8 @@ def import_onnx(
         Preprocessing of images, for `Session.classify`.
     class_names : sequence of str or None
         Names of the classes.
+    calibration, ranges, keep_float
+        Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
 
     Returns
     -------
@@ -105,6 +114,7 @@ def import_onnx(
     """
     exported = Exported(prefix)
     exported.require_writable()
+    calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half)
     require_computable(model_file, input_shape)
     model = read_model(model_file)
     evaluator = Evaluator(model, input_shapes(model, input_shape))
@@ -118,7 +128,7 @@ def import_onnx(
     _require_no_ties(model, translator, zero_is_positive)
     if not any(not layer.reason for layer in translator.layers):
         raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}')
-    packed = pack(translator.network, verify, half)
+    packed = pack(translator.network, verify, half, calibrated)
     report = packed.report
     if report.left or report.packed_operators != 1:
         left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]

@@ -640,13 +640,26 @@ def _global_pool(t, operator):
 
 @translate('ReduceMean', 'ReduceMax')
 def _reduction(t, operator):
+    rank, axes = len(t.shape(operator.inputs[0])), _reduced_axes(t, operator)
+    before = t.evaluator.producers.get(operator.inputs[0])
+    if before is not None and before.kind == operator.kind and rank == 3 and not before.attributes.get('keepdims', 1):
+        first = _reduced_axes(t, before)
+        if axes == first == (2,):  # one axis after the other, as in x.mean(dim=2).mean(dim=2)
+            return _add_reduction(t, operator, before.inputs[0], (2, 3))
+    _add_reduction(t, operator, operator.inputs[0], axes)
+
+
+def _reduced_axes(t, operator):
     rank = len(t.shape(operator.inputs[0]))
     axes = operator.attributes.get('axes')
     if axes is None:
         axes = t.require_constant(operator, 1, np.arange(rank))
-    axes = tuple(sorted(int(axis) % rank for axis in axes))
+    return tuple(sorted(int(axis) % rank for axis in axes))
+
+
+def _add_reduction(t, operator, name, axes):
     attributes = {'axis': axes, 'keepdims': bool(operator.attributes.get('keepdims', 1))}
-    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', attributes=attributes)
+    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [t.entry(name)], attributes)
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------

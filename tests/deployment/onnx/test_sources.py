@@ -12,6 +12,7 @@ import pytest
 
 import bmx_melius as bmx
 from bmx_melius import UserError
+from bmx_melius.__main__ import main
 
 FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 MODELS = json.loads((FOLDER / 'models.json').read_text())
@@ -80,6 +81,27 @@ def test_signs_that_are_zero_are_refused_by_name_unless_zero_is_positive(tmp_pat
 
 def test_signs_after_relu_are_strict_comparisons_and_need_no_permission(tmp_path):
     assert not bmx.import_onnx(unpacked('sign-after-relu', tmp_path), tmp_path / 'packed').notes
+
+
+def test_an_imported_network_is_counted_and_exported_by_the_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, packed = os.fspath(unpacked('reactnet18', tmp_path)), os.fspath(tmp_path / 'packed')
+    assert main(['import-onnx', model, packed, '--zero-is-positive', '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['binary_layers'] == 3
+    assert main(['summary', packed, '--input-size', '32']) == 0
+    assert main(['export-onnx', packed, 'again.onnx', '--input-shape', '1,3,32,32']) == 0
+    assert main(['import-onnx', 'again.onnx', 'again', '--input-shape', '1,3,32,32']) == 0
+    x = np.random.RandomState(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
+    np.testing.assert_allclose(bmx.Session('again')(x), bmx.Session(packed)(x), rtol=1e-4, atol=1e-5)
+
+
+def test_real_valued_layers_of_a_model_become_8_bit_ones(tmp_path):
+    model = unpacked('larq-resnet-e', tmp_path)
+    recorded = np.load(FOLDER / 'larq-resnet-e.npz')
+    (x,) = (np.moveaxis(recorded[key], -1, 1) for key in recorded.files if key.startswith('input.'))
+    images = np.random.RandomState(0).normal(size=(16, *x.shape[1:])).astype(np.float32)
+    report = bmx.import_onnx(model, tmp_path / 'packed', calibration=images)
+    assert report.conversion.quantization is not None and bmx.Session(tmp_path / 'packed')(x).shape == (2, 5)
 
 
 def test_files_are_the_same_without_mxnet(tmp_path):
