@@ -120,7 +120,9 @@ def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_pa
     assert 'binary_avx2.o' in calls
 
 
-@pytest.mark.parametrize('macro, expected', [('__aarch64__', {'-DBMX_HAVE_NEON', '-DBMX_HAVE_DOTPROD'}), ('__arm__', set())])
+@pytest.mark.parametrize(
+    'macro, expected', [('__aarch64__', {'-DBMX_HAVE_NEON', '-DBMX_HAVE_DOTPROD', '-DBMX_HAVE_I8MM'}), ('__arm__', set())]
+)
 def test_a_compiler_for_arm_gets_no_file_of_x86(macro, expected, source, tmp_path):
     calls = compile_with(source, tmp_path, macros=macro)
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == expected

@@ -37,7 +37,7 @@ def weight_parts(weight):
     rows = weight.reshape(len(weight), -1)
     if not rows.size or not np.isfinite(rows).all() or not rows.any():
         return None
-    tolerances = np.abs(rows).max(axis=1, keepdims=True) * (_EQUAL)  # of each filter: a normalization may enlarge a small one
+    tolerances = np.abs(rows).max(axis=1, keepdims=True) * _EQUAL  # of each filter: a normalization may enlarge a small one
     tolerance = tolerances.reshape(-1, *(1,) * (weight.ndim - 1))
     magnitudes = np.abs(weight)
     if weight.ndim > 2:

@@ -19,6 +19,7 @@ from . import layers  # noqa: F401  registers its translations
 from .evaluation import Evaluator, input_shapes
 from .layout import with_channels_second
 from .model import read_model
+from .ties import without_ties
 from .translation import Translator
 from .trial import require_computable
 
@@ -111,6 +112,19 @@ def import_onnx(
     UserError
         If the file is not a valid model, takes too much memory or time, has no binary layer, or a node cannot be converted; the message
         names it. No file is written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import onnx
+    >>> import bmx_melius as bmx
+    >>> arrays = {'w': np.ones((8, 4, 1, 1), 'float32'), 'v': np.where(np.eye(8) > 0, 1, -1).astype('float32')[:, :, None, None]}
+    >>> graph = onnx.parser.parse_graph('net (float[1,4,6,6] x) => (float[1,8,6,6] y) {a = Conv(x, w)  s = Sign(a)  y = Conv(s, v)}')
+    >>> graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    >>> onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), 'net.onnx')
+    >>> report = bmx.import_onnx('net.onnx', 'packed', zero_is_positive=True)
+    >>> report.binary_layers, bmx.Session('packed')(np.ones((2, 4, 6, 6), 'float32')).shape
+    (1, (2, 8, 6, 6))
     """
     exported = Exported(prefix)
     exported.require_writable()
@@ -123,9 +137,14 @@ def import_onnx(
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
     evaluator, moved = with_channels_second(evaluator)
     translator = Translator(evaluator)
-    translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     outputs = translator.translate(model.outputs)
-    _require_no_ties(model, translator, zero_is_positive)
+    tied = list(translator.tied)
+    if tied:
+        _require_permission(model, translator, zero_is_positive)
+        translator = Translator(without_ties(evaluator, translator.tied))
+        outputs = translator.translate(model.outputs)
+    translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
+    translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason for layer in translator.layers):
         raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}')
     packed = pack(translator.network, verify, half, calibrated)
@@ -133,8 +152,8 @@ def import_onnx(
     if report.left or report.packed_operators != 1:
         left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
-    if translator.tied:
-        translator.notes.append(f'taken as 1 where it is 0 in ONNX: {name_some([name for name, _ in translator.tied])}')
+    if tied:
+        translator.notes.append(f'taken as the higher level where it lies between both in ONNX, as the sign of 0 does: {name_some(tied)}')
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
@@ -150,16 +169,14 @@ def import_onnx(
     return ImportReport(translator.layers, outputs, translator.notes, report)
 
 
-def _require_no_ties(model, translator, zero_is_positive):
-    if translator.tied and not zero_is_positive:
-        name, step = translator.tied[0]
+def _require_permission(model, translator, zero_is_positive):
+    if not zero_is_positive:
+        name, step = next(iter(translator.tied.items()))
+        others = f' and {len(translator.tied) - 1} more' if len(translator.tied) > 1 else ''
         raise UserError(
-            f'{model.path}: node {name} and {len(translator.tied) - 1} others are signs that are 0 where their argument is 0 '
-            f'(here in {step.tied} of {step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give '
-            '--zero-is-positive to take 1 there'
-            if len(translator.tied) > 1
-            else f'{model.path}: node {name} is a sign that is 0 where its argument is 0 (in {step.tied} of {step.levels.shape[1]} '
-            'channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive to take 1 there'
+            f'{model.path}: the value {name}{others} is a sign that is 0 where its argument is 0 (here in {step.tied} of '
+            f'{step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive '
+            '(zero_is_positive=True) to take 1 there'
         )
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from ...nn import marks
 from ..convert.weight_levels import weight_parts
 from .network import require_single_levels
-from .translation import Layer, UntranslatableError, _window, padding_of, translate
+from .translation import Layer, UntranslatableError, padding_of, translate, window_of
 
 
 @translate('Conv')
 def _convolution(t, operator):
     weight, bias = t.require_constant(operator, 1), t.require_constant(operator, 2)
     groups = operator.attributes.get('group', 1)
-    window = _window(t, operator, weight.shape[2:])
+    window = window_of(t, operator, weight.shape[2:])
     window.update(num_group=groups)
     name, padded = operator.inputs[0], t.padded_signs.get(operator.inputs[0])
     if padded is not None and not any(window['pad']) and not any(window['pad_end']):
@@ -58,7 +58,12 @@ def _gemm(t, operator):
     weight = weight if a.get('transB', 0) else weight.T
     if a.get('transA', 0):
         raise UntranslatableError('it transposes its input')
-    bias = None if bias is None else np.broadcast_to(bias * np.float32(a.get('beta', 1)), (1, len(weight))).reshape(-1)
+    if bias is not None:
+        bias = bias * np.float32(a.get('beta', 1))
+        rows = np.broadcast_to(bias, np.broadcast_shapes(bias.shape, (1, len(weight))))
+        if (rows != rows[:1]).any():
+            raise UntranslatableError('what it adds differs between the images of a batch')
+        bias = np.ascontiguousarray(rows[0])
     _dense(t, operator, weight * np.float32(a.get('alpha', 1)), bias)
 
 
@@ -79,7 +84,7 @@ def _dense(t, operator, weight, bias):
 @translate('ConvTranspose')
 def _transposed_convolution(t, operator):
     weight, bias = t.require_constant(operator, 1), t.require_constant(operator, 2)
-    window = _window(t, operator, weight.shape[2:])
+    window = window_of(t, operator, weight.shape[2:])
     if window.pop('pad_end') != window['pad'] or 'output_shape' in operator.attributes:
         raise UntranslatableError('its padding differs at both ends, or its size is given')
     adjusted = tuple(operator.attributes.get('output_padding', [0] * len(window['pad'])))
@@ -126,8 +131,9 @@ class _Linear:
             inputs = [t.entry(name), self._constant(weight, 'weight')] + ([] if bias is None else [self._constant(bias, 'bias')])
             entry = self._node(self._operator.name, inputs, len(weight), bias is None, value=self._operator.outputs[0])
             binary = weight_parts(weight)
-            reads = 'real numbers' if not signs else 'levels'
-            weights = f'have {len(binary.parts)} bits, but' if binary else 'are real;'
+            reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot'
+            count = len(binary.parts) if binary else 0
+            weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
             reason = f'its weights {weights} it reads {reads}'
             t.layers.append(Layer(self._operator.name, weight.size, 32, reason))
         t.set(self._operator.outputs[0], entry)
@@ -154,10 +160,10 @@ class _Linear:
         elif padding not in (-1, 0, 1):
             border = self._border(signs, weights, self._pad_value - signs.shift)
             padding = 0.0
-        turned = self._turned(signs)
-        terms = [term for part in weights.parts for term in self._products(signs, part * signs.scale * turned, padding, has_planes)]
+        turned = self._turned(signs, weights.parts[0].shape)
+        terms = [self._product(signs, part * signs.scale * turned, padding, has_planes) for part in weights.parts]
         if weights.means is not None:
-            terms.append(self._mean(signs, weights.means * signs.scale, padding, has_planes))
+            terms.append(self._mean(signs, weights, padding, has_planes))
         terms += [] if border is None else [border]
         if bias is not None:
             shift = shift + bias
@@ -192,8 +198,8 @@ class _Linear:
         shape = (self._shape[0], filters, *self._shape[2:])
         return self._t.network.add(self._kind, name, inputs, shape, attributes, facts, value)
 
-    def _products(self, signs, weight, padding, has_planes):
-        """Return a list with the term for one part of the weights, signs times a number for each filter or position."""
+    def _product(self, signs, weight, padding, has_planes):
+        """Return the term for one part of the weights, signs times a number for each filter or position."""
         magnitudes = np.abs(weight).reshape(len(weight), -1)
         factors = magnitudes[:, 0]
         facts = {'bits': 1, 'method': 'sign', 'pad_value': padding, 'encoding': '' if has_planes else 'sign'}
@@ -218,8 +224,8 @@ class _Linear:
             inputs = [self._read(signs, padding, name), self._constant(weight, 'weight')]
             return self._node(name, inputs, len(weight), facts=marked, value=value)
 
-        same = (np.abs(magnitudes - factors[:, None]) <= 1e-6 * magnitudes.max()).all()
-        return [binary if same and not has_planes else several_bits]
+        same = (np.abs(magnitudes - factors[:, None]) <= 1e-6 * magnitudes.max(axis=1, keepdims=True)).all()
+        return binary if same and not has_planes else several_bits
 
     def _read(self, signs, padding, name):
         """Return the `Entry` that a binary layer reads: with the mark of its padding, which the rules of MXNet's layers expect."""
@@ -230,14 +236,14 @@ class _Linear:
         shape, attributes = self._t.network.shape(signs.entry), {'scalar': padding}
         return self._t.network.add('_minus_scalar', f'{name}_padded', [signs.entry], shape, attributes, facts)
 
-    def _mean(self, signs, means, padding, has_planes):
+    def _mean(self, signs, weights, padding, has_planes):
         """Return the term of a mean for each filter: the sum of the window, from one filter of ones for each group, times the mean."""
 
         def term(name, value):
-            size = (self._groups, *self._weight_size(signs))
+            means, size = weights.means * signs.scale, (self._groups, *weights.parts[0].shape[1:])
             facts = {'bits': 1, 'method': 'sign', 'pad_value': padding, 'encoding': '' if has_planes else 'sign'}
             facts.update({marks.ROLE: self._role, 'sign': 0 if has_planes else 1})
-            ones = self._constant(np.ones(size) * self._turned(signs)[:: len(means) // self._groups], 'ones')
+            ones = self._constant(np.ones(size) * self._turned(signs, size), 'ones')
             sums = self._node(f'{name}_window', [self._read(signs, padding, name), ones], self._groups, facts=facts)
             weight = self._constant(means.reshape(-1, 1, *(1,) * (len(size) - 2)), 'mean')
             if self._kind == 'FullyConnected':
@@ -248,16 +254,12 @@ class _Linear:
 
         return term
 
-    def _turned(self, signs):
-        """Return factors -1 and 1 of weights (filters, channels / groups, ...) that read signs, some of which are the opposite ones."""
-        shape, filters = self._weight_size(signs), self._shape[1]
-        numbers = np.ones(shape[0] * self._groups) if signs.flipped is None else signs.flipped
-        by_group = numbers.reshape(self._groups, shape[0]).repeat(filters // self._groups, axis=0)
-        return by_group.reshape(filters, shape[0], *(1,) * (len(shape) - 1))
-
-    def _weight_size(self, signs):
-        shape = self._t.network.shape(signs.entry)
-        return (shape[1] // self._groups, *self._attributes.get('kernel', ()))
+    def _turned(self, signs, shape):
+        """Return factors -1 and 1 of weights of this shape, which read signs some of which are the opposite ones."""
+        if signs.flipped is None:
+            return np.ones((1,) * len(shape))
+        by_group = signs.flipped.reshape(self._groups, shape[1]).repeat(shape[0] // self._groups, axis=0)
+        return by_group.reshape(*shape[:2], *(1,) * (len(shape) - 2))
 
     def _border(self, signs, weights, difference):
         """Return the term of the weights beyond the map, times the difference between the padding and what stands for it in the signs."""
@@ -266,7 +268,7 @@ class _Linear:
             network, shape = self._t.network, self._t.network.shape(signs.entry)
             weight = sum(weights.parts).sum(axis=1, keepdims=True)
             if weights.means is not None:
-                weight = weight + (weights.means * self._weight_size(signs)[0]).reshape(-1, *(1,) * (weight.ndim - 1))
+                weight = weight + (weights.means * weights.parts[0].shape[1]).reshape(-1, *(1,) * (weight.ndim - 1))
             one = (shape[0], 1, *shape[2:])
             plane = network.add('slice_axis', f'{name}_channel', [signs.entry], one, {'axis': 1, 'begin': 0, 'end': 1})
             plane = network.add('_mul_scalar', f'{name}_zeros', [plane], one, {'scalar': 0.0})

@@ -13,7 +13,7 @@ from .evaluation import ELEMENTWISE, Evaluator
 from .model import import_onnx_package, model_of
 
 _ALONG_AXIS = ('Concat', 'Split')
-_REDUCTIONS = ('ReduceMean', 'ReduceMax', 'ReduceSum')
+_REDUCTIONS = ('ReduceMean', 'ReduceMax')
 
 
 def to_second(rank):
@@ -101,6 +101,7 @@ class _Layout:
                 self._nodes.append(copied)
             else:
                 self._nodes.append(node)
+        self._replace_outputs()
         proto = onnx.ModelProto()
         proto.CopyFrom(model.proto)
         del proto.graph.node[:], proto.graph.value_info[:]
@@ -115,6 +116,21 @@ class _Layout:
                 del axes[:]
                 axes.extend(sizes)
         return model_of(onnx, proto, model.path, model.size)
+
+    def _replace_outputs(self):
+        """Compute the outputs of the model from the moved values: the same ones, or these with the channels moved back."""
+        for name in self._evaluator.model.outputs:
+            moved = self._renamed.get(name) or self._second.get(name)
+            if moved is None:
+                continue
+            for node in self._nodes:
+                if name in node.output:
+                    node.output[list(node.output).index(name)] = f'{name}_unmoved'
+            make = self._onnx.helper.make_node
+            if name in self._renamed:
+                self._nodes.append(make('Identity', [moved], [name], f'{name}_output'))
+            else:
+                self._nodes.append(make('Transpose', [moved], [name], f'{name}_output', perm=to_last(len(self._evaluator.shape(name)))))
 
     def _constant(self, array, name):
         name = f'{name}_{len(self._initializers)}_moved'

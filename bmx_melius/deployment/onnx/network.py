@@ -69,13 +69,6 @@ class OnnxNetwork(Network):
         attributes = {key: str(value) for key, value in (attributes or {}).items()}
         return self._add(name, operator, inputs, attributes, {k: str(v) for k, v in (facts or {}).items()}, [tuple(shape)], True, [value])
 
-    def add_pieces(self, operator, name, inputs, attributes, values):
-        """Add a node whose outputs are values of the model, with the given names; return a list of `Entry`."""
-        shapes = [self.evaluator.shape(value) for value in values]
-        attributes = {key: str(value) for key, value in attributes.items()}
-        first = self._add(name, operator, inputs, attributes, {}, shapes, True, values)
-        return [Entry(first.node, slot) for slot in range(len(values))]
-
     def _add(self, name, operator, inputs, attributes, facts, shapes, varies, values):
         node = Node(
             len(self.graph.nodes),

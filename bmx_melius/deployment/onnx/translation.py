@@ -90,7 +90,7 @@ class Layer:
 
 _AT_THE_END = (
     *('Softmax', 'LogSoftmax', 'Sigmoid', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Transpose', 'Concat', 'Identity', 'Cast'),
-    *('ArgMax', 'TopK', 'Gather'),
+    *('ArgMax', 'TopK'),
 )
 
 
@@ -103,13 +103,13 @@ class Translator:
     layers : list of Layer
     notes : list of str
         What was left out.
-    tied : list of (str, recognition.Step)
-        Signs that are 0 where their argument is.
+    tied : dict of str to recognition.Step
+        Values that are signs, but 0 where their argument is.
     """
 
     def __init__(self, evaluator):
         self.evaluator, self.network = evaluator, OnnxNetwork(evaluator)
-        self.layers, self.notes, self.tied = [], [], []
+        self.layers, self.notes, self.tied = [], [], {}
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
@@ -196,7 +196,7 @@ class Translator:
         while waiting:
             name = waiting.pop()
             operator = self.evaluator.producers.get(name)
-            at_end = operator is not None and operator.kind in _AT_THE_END and (name in self._refused or left_out)
+            at_end = operator is not None and operator.kind in _AT_THE_END and name in self._refused
             if at_end and not self._steps.get(name):
                 left_out.append(operator)
                 waiting.extend(source for source in reversed(operator.inputs) if source in self.evaluator.varying)
@@ -207,6 +207,11 @@ class Translator:
             names = ', '.join(dict.fromkeys(operator.kind for operator in left_out))
             self.notes.append(f'left out at the end: {names}; in place of the output {output}: {", ".join(dict.fromkeys(values))}')
         return list(dict.fromkeys(values))
+
+    def unused_inputs(self):
+        """Return the names of the inputs that nothing reads."""
+        read = {name for operator in self.evaluator.model.operators for name in operator.inputs}
+        return [name for name in self.network.shapes if name not in read]
 
     def _needed(self, outputs):
         """Return the operators on which outputs depend, in topological order. What only leads to a step is not among them."""
@@ -255,7 +260,7 @@ class Translator:
             return self._add_padded_step(operator, name, step, padding)
         source = self.entry(step.source)
         if step.tied:
-            self.tied.append((operator.name, step))
+            self.tied[name] = step
         levels = step.levels
         uniform = (np.ptp(levels, axis=1) <= 1e-4 * np.abs(levels).max()).all()
         if len(levels) > 2 and not uniform:
@@ -284,7 +289,7 @@ class Translator:
         if len(levels) > 2 or np.ptp(levels, axis=1).max() > 1e-4 * largest:
             raise UntranslatableError(f'it is the sign of a map padded with {value:g}, and has other levels in each channel')
         if step.tied:
-            self.tied.append((operator.name, step))
+            self.tied[name] = step
         scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
         flipped, beyond = None, (padded[:, 0] - shift) / scale
         if np.ptp(beyond) > 1e-4:  # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
@@ -381,7 +386,13 @@ def _elu(t, operator):
 
 @translate('Selu')
 def _selu(t, operator):
+    a = operator.attributes
+    if abs(a.get('alpha', _SELU[0]) - _SELU[0]) > 1e-6 or abs(a.get('gamma', _SELU[1]) - _SELU[1]) > 1e-6:
+        raise UntranslatableError('its alpha or gamma is not that of SELU')
     t.add(operator, 'LeakyReLU', attributes={'act_type': 'selu'})
+
+
+_SELU = 1.6732632, 1.0507009  # alpha and gamma
 
 
 @translate('Gelu')
@@ -431,13 +442,13 @@ def _clip(t, operator):
     t.add(operator, 'clip', attributes={'a_min': low, 'a_max': high})
 
 
-_BINARY = {'Add': 'broadcast_add', 'Sub': 'broadcast_sub', 'Mul': 'broadcast_mul'}
+_ARITHMETIC = {'Add': 'broadcast_add', 'Sub': 'broadcast_sub', 'Mul': 'broadcast_mul'}
 _EXTREMES = {'Max': ('broadcast_maximum', '_maximum_scalar'), 'Min': ('broadcast_minimum', '_minimum_scalar')}
 
 
-@translate(*_BINARY)
-def _binary(t, operator):
-    t.add(operator, _BINARY[operator.kind], [_operand(t, operator, name) for name in operator.inputs])
+@translate(*_ARITHMETIC)
+def _arithmetic(t, operator):
+    t.add(operator, _ARITHMETIC[operator.kind], [_operand(t, operator, name) for name in operator.inputs])
 
 
 @translate('Div')
@@ -571,7 +582,7 @@ def _statistics(operator):
     return [(position, f'{operator.name}_{name}') for position, name in enumerate(('gamma', 'beta', 'mean', 'variance'), 1)]
 
 
-def _window(t, operator, kernel, dilation=True):
+def window_of(t, operator, kernel, dilation=True):
     """Return the window of a convolution or pooling as attributes of MXNet's operators."""
     a, axes = operator.attributes, len(kernel)
     strides, dilations = list(a.get('strides', [1] * axes)), list(a.get('dilations', [1] * axes))
@@ -601,11 +612,13 @@ def _window(t, operator, kernel, dilation=True):
 
 @translate('MaxPool', 'AveragePool')
 def _pool(t, operator):
-    window = _window(t, operator, operator.attributes['kernel_shape'], dilation=False)
+    window = window_of(t, operator, operator.attributes['kernel_shape'], dilation=False)
     attributes = {**window, 'pooling_convention': 'full' if operator.attributes.get('ceil_mode', 0) else 'valid'}
     attributes['pool_type'] = 'max' if operator.kind == 'MaxPool' else 'avg'
     if operator.kind == 'AveragePool':
         attributes['count_include_pad'] = bool(operator.attributes.get('count_include_pad', 0))
+        if attributes['count_include_pad'] and operator.attributes.get('ceil_mode', 0):
+            raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode)')
     if len(operator.outputs) > 1 and operator.outputs[1]:
         raise UntranslatableError('it returns indices')
     _moved(t, operator, 'Pooling', attributes, keeps_levels=operator.kind == 'MaxPool')
@@ -614,14 +627,16 @@ def _pool(t, operator):
 def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
     """Add a node that selects elements of its inputs: of signs, if all of them have the same two levels and the higher one is positive."""
     signs = [t.levels_of(name) for name in operator.inputs[: len(operator.inputs) if mxnet_operator == 'Concat' else 1]]
-    inputs = [t.entry(name) for name in operator.inputs[: len(signs)]]
-    two_levels = all(signs) and len({(each.scale, each.shift) for each in signs}) == 1 and signs[0].entry.node not in _with_planes(t)
-    if not (keeps_levels and two_levels and signs[0].scale > 0) or (signs[0].scale, signs[0].shift) == (1, 0):
+    inputs, output, first = [t.entry(name) for name in operator.inputs[: len(signs)]], operator.outputs[0], signs[0]
+    has_planes = first is not None and first.entry.node in _with_planes(t)
+    two_levels = keeps_levels and all(signs) and not has_planes and len({(each.scale, each.shift) for each in signs}) == 1
+    if not two_levels or first.scale <= 0 or (first.scale, first.shift) == (1, 0):
         t.add(operator, mxnet_operator, inputs, attributes)
-        if keeps_levels and two_levels:
-            t.signs[t.entry(operator.outputs[0])] = Signs(t.entry(operator.outputs[0]), 1.0, 0.0)
+        if two_levels and first.scale > 0:
+            t.signs[t.entry(output)] = Signs(t.entry(output), 1.0, 0.0)
+        elif has_planes and mxnet_operator == 'Reshape' and len(t.shape(output)) == 2:
+            t.signs[t.entry(output)] = first  # a dense layer flattens the planes that it reads
         return
-    output, first = operator.outputs[0], signs[0]
     made = output, lambda array: np.where(array > first.shift, 1, -1).astype(np.float32)
     moved = t.network.add(mxnet_operator, operator.name, [each.entry for each in signs], t.shape(output), attributes, value=made)
     t.set(output, t._scaled(operator, moved, output, first.scale, first.shift))
@@ -669,7 +684,10 @@ def _add_reduction(t, operator, name, axes):
 def _concat(t, operator):
     if any(t.constant(name) is not None for name in operator.inputs):
         raise UntranslatableError('it concatenates constants')
-    _moved(t, operator, 'Concat', {'dim': operator.attributes['axis'] % len(t.shape(operator.outputs[0]))})
+    axis = operator.attributes['axis'] % len(t.shape(operator.outputs[0]))
+    if axis != 1:
+        raise UntranslatableError(f'it concatenates along axis {axis}; channels can be concatenated')
+    _moved(t, operator, 'Concat', {'dim': axis})
 
 
 @translate('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
@@ -700,7 +718,7 @@ def _transpose(t, operator):
     if order == tuple(range(rank)):
         t.add(operator, 'identity')
     elif order == tuple(_SHUFFLE):
-        t.add(operator, 'transpose', attributes={'axes': order})
+        _moved(t, operator, 'transpose', {'axes': order})
     else:
         raise UntranslatableError(f'it permutes the axes by {order}; channel shuffles can be packed')
 
@@ -741,7 +759,7 @@ def _slice(t, operator):
         window = {'kernel': (1, 1), 'stride': stride, 'num_filter': count, 'num_group': count, 'no_bias': True}
         t.add(operator, 'Convolution', [entry, weight], window)
     else:
-        t.add(operator, 'slice_axis', [entry], _channel_slice(channels))
+        _moved(t, operator, 'slice_axis', _channel_slice(channels))
 
 
 def _channel_slice(channels):
@@ -759,8 +777,7 @@ def _split(t, operator):
     for number, output in enumerate(operator.outputs):
         size = t.shape(output)[1]
         attributes = {'axis': 1, 'begin': begin, 'end': begin + size}
-        piece = t.network.add('slice_axis', f'{operator.name}_{number}', [t.entry(name)], t.shape(output), attributes, value=output)
-        t.set(output, piece)
+        _moved(t, dataclasses.replace(operator, name=f'{operator.name}_{number}', outputs=[output]), 'slice_axis', attributes)
         begin += size
 
 
@@ -826,7 +843,9 @@ def _resize(t, operator):
     if before[:2] != after[:2] or len(before) != 4 or any(small * scale != large for small, large in sizes):
         raise UntranslatableError('only the enlargement of rows and columns by a whole number can be packed')
     mode, places = operator.attributes.get('mode', 'nearest'), operator.attributes.get('coordinate_transformation_mode', 'half_pixel')
+    places = 'asymmetric' if operator.kind == 'Upsample' else places
     if mode == 'nearest':
+        _require_repetition(operator, places, before[2], scale)
         t.add(operator, 'UpSampling', attributes={'scale': scale, 'sample_type': 'nearest'})
     elif mode == 'linear' and places in ('half_pixel', 'pytorch_half_pixel'):
         _interpolated(t, operator, scale)
@@ -834,6 +853,22 @@ def _resize(t, operator):
         raise UntranslatableError(
             f'it enlarges by {mode} interpolation of {places} coordinates; nearest, and linear of half_pixel, can be packed'
         )
+
+
+def _require_repetition(operator, places, size, scale):
+    """Raise `UntranslatableError` unless the nearest element of each place is the one that is repeated there."""
+    place = np.arange(size * scale)
+    halves = (place + 0.5) / scale - 0.5
+    x = {'asymmetric': place / scale, 'half_pixel': halves, 'pytorch_half_pixel': halves}.get(places)
+    kind = operator.attributes.get('nearest_mode', 'round_prefer_floor') if operator.kind == 'Resize' else 'floor'
+    rounded = {
+        'floor': np.floor,
+        'ceil': np.ceil,
+        'round_prefer_floor': lambda x: np.ceil(x - 0.5),
+        'round_prefer_ceil': lambda x: np.floor(x + 0.5),
+    }
+    if x is None or not np.array_equal(np.clip(rounded[kind](x), 0, size - 1), place // scale):
+        raise UntranslatableError(f'it takes the nearest element ({places}, {kind}), which is not the one that repetition gives')
 
 
 def _interpolated(t, operator, scale):

@@ -75,7 +75,7 @@ def test_a_model_of_any_size_takes_the_given_one(tmp_path):
 
 
 def test_signs_that_are_zero_are_refused_by_name_unless_zero_is_positive(tmp_path):
-    with pytest.raises(UserError, match=r'node .*Add_5 and 1 others are signs that are 0 .* Give --zero-is-positive'):
+    with pytest.raises(UserError, match=r'the value .*Add_5_output_0 and 1 more is a sign that is 0 .* Give --zero-is-positive'):
         bmx.import_onnx(unpacked('birealnet-opset13', tmp_path), tmp_path / 'packed')
 
 

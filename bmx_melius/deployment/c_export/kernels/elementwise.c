@@ -141,7 +141,7 @@ static void bmx_elu_value(const bmx_span* span, const value_t* x, const float* s
 static void bmx_round_value(const bmx_span* span, const value_t* x, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            const float number = x[c], magnitude = number < 0 ? -number : number;
+            const float number = (float)x[c], magnitude = number < 0 ? -number : number;
             const float rounding = number < 0 ? -8388608.0f : 8388608.0f;
             y[c] = magnitude < 8388608.0f ? (number + rounding) - rounding : number;
         }
@@ -152,7 +152,7 @@ static void bmx_round_value(const bmx_span* span, const value_t* x, float* y) {
 static void bmx_divide_value(const bmx_span* span, const value_t* x, const float* divisor, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = x[c] / divisor[c];
+            y[c] = (float)x[c] / divisor[c];
         }
     }
 }

@@ -1,0 +1,38 @@
+"""Models whose signs are never 0: where a sign lies between its two levels, as that of 0 does in PyTorch, it becomes the higher one."""
+
+import numpy as np
+
+from .evaluation import Evaluator
+from .model import import_onnx_package, model_of
+
+
+def without_ties(evaluator, steps):
+    """Return an `Evaluator` of the model in which some values have two levels only.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+    steps : dict of str to recognition.Step
+        Name of a value -> its step, of two levels.
+    """
+    onnx, _ = import_onnx_package()
+    model, proto = evaluator.model, onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    for node in nodes:
+        tied = [output for output in node.output if output in steps]
+        for position, output in enumerate(node.output):
+            if output in steps:
+                node.output[position] = f'{output}_tied'
+        proto.graph.node.append(node)
+        for name in tied:
+            by_channel = (1, -1, *(1,) * (len(evaluator.shape(name)) - 2))
+            lower, upper = (level.astype(np.float32).reshape(by_channel) for level in steps[name].levels)
+            arrays = {'limit': lower * np.float32(0.75) + upper * np.float32(0.25), 'lower': lower, 'upper': upper}
+            names = {key: f'{name}_{key}' for key in arrays}
+            proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, names[key]) for key, array in arrays.items())
+            proto.graph.node.append(onnx.helper.make_node('Greater', [f'{name}_tied', names['limit']], [f'{name}_above'], f'{name}_above'))
+            chosen = [f'{name}_above', names['upper'], names['lower']]
+            proto.graph.node.append(onnx.helper.make_node('Where', chosen, [name], f'{name}_untied'))
+    return Evaluator(model_of(onnx, proto, model.path, model.size), evaluator.shapes)

@@ -1,0 +1,206 @@
+"""Tiny models: what is packed of them computes what ONNX Runtime does, and what is refused is refused for the reason that holds."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from support.tiny_onnx import make, node, signs
+
+import bmx_melius as bmx
+from bmx_melius import UserError
+
+RANDOM = np.random.RandomState(0)
+NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1), 'sixth': np.float32(0.1234567)}
+
+
+def normal(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def sign(x, output):
+    """Operators of a sign that is never 0: where(x < sixth, -1, 1)."""
+    return [node('Less', f'{x} sixth', f'{output}_less'), node('Where', f'{output}_less minus one', output)]
+
+
+def begin(channels=8):
+    """A real convolution of x, and signs s of it."""
+    return [node('Conv', 'x first', 'a', pads=[1] * 4), *sign('a', 's')], {'first': normal(channels, 4, 3, 3), **NUMBERS}
+
+
+def run(model, *inputs):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=['CPUExecutionProvider'])
+    return session.run(None, {entry.name: x for entry, x in zip(session.get_inputs(), inputs)})
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Import a model; compare the packed network with ONNX Runtime, unless its values are not the same on purpose. Return the report."""
+
+    def call(model, layers, same=True, x=None):
+        path = tmp_path / 'net.onnx'
+        path.write_bytes(model.SerializeToString())
+        report = bmx.import_onnx(path, tmp_path / 'packed', zero_is_positive=True)
+        assert report.binary_layers == layers
+        if same:
+            x = normal(1, 4, 6, 6) if x is None else x
+            results, packed_x = run(model, x), np.moveaxis(x, -1, 1) if 'channels second' in str(report.notes) else x
+            computed = bmx.Session(tmp_path / 'packed')(packed_x)
+            for y, expected in zip(computed if isinstance(computed, list) else [computed], results):
+                np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+        return report
+
+    return call
+
+
+def refused(model, tmp_path, words):
+    path = tmp_path / 'net.onnx'
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match=words):
+        bmx.import_onnx(path, tmp_path / 'packed', zero_is_positive=True)
+
+
+AFTER_TIES = {
+    'MaxPool': [node('MaxPool', 't', 'm', kernel_shape=[2, 2], strides=[2, 2]), node('Conv', 'm weight', 'y')],
+    'Concat': [node('Concat', 't s', 'm', axis=1), node('Conv', 'm wide', 'y')],
+    'Flatten': [node('Flatten', 't', 'm'), node('Gemm', 'm dense', transB=1)],
+    'Add': [node('Add', 't c', 'm'), node('Conv', 't weight', 'd'), node('Add', 'd m')],
+}
+
+
+@pytest.mark.parametrize('after', AFTER_TIES)
+def test_signs_of_sums_of_signs_are_positive_at_zero_whatever_reads_them(after, imported):
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 8, 1, 1), wide=signs(8, 16, 1, 1), dense=signs(3, 8 * 36))
+    nodes += [node('Conv', 's weight', 'c'), node('Sign', 'c', 't'), *AFTER_TIES[after]]
+    report = imported(make(nodes, constants), 2, same=False)
+    assert 'taken as the higher level' in ' '.join(report.notes)
+
+
+@pytest.mark.parametrize('shape', [(1,), (), (3,), (1, 3), (1, 1)])
+@pytest.mark.parametrize('beta', [1.0, 0.5])
+def test_what_a_dense_layer_adds_has_any_shape_that_is_the_same_for_all_images(shape, beta, imported):
+    nodes, constants = begin()
+    constants.update(dense=signs(3, 8 * 36), c=normal(*shape) if shape else np.float32(0.7))
+    nodes += [node('Flatten', 's', 'f'), node('Gemm', 'f dense c', transB=1, alpha=0.5, beta=beta)]
+    imported(make(nodes, constants), 1)
+
+
+def test_a_dense_layer_that_adds_something_else_to_each_image_is_refused(tmp_path):
+    constants = {'first': normal(8, 4), **NUMBERS, 'dense': signs(3, 8), 'c': normal(2, 1)}
+    nodes = [node('Gemm', 'x first', 'a', transB=1), *sign('a', 's'), node('Gemm', 's dense c', transB=1)]
+    refused(make(nodes, constants, {'x': (2, 4)}), tmp_path, 'differs between the images of a batch')
+
+
+def test_small_filters_beside_large_ones_keep_the_numbers_of_their_positions(imported):
+    nodes, constants = begin()
+    positions = np.concatenate([np.ones((4, 1, 3, 3)), 1e-7 * np.arange(1, 10).reshape(1, 1, 3, 3).repeat(4, 0)])
+    constants.update(weight=(signs(8, 8, 3, 3) * positions).astype(np.float32), factor=np.float32([1] * 4 + [1e7] * 4).reshape(1, 8, 1, 1))
+    imported(make([*nodes, node('Conv', 's weight', 'c', pads=[1] * 4), node('Mul', 'c factor')], constants), 1)
+
+
+MOVES = {
+    'shuffle': [node('Reshape', 's split', 'r'), node('Transpose', 'r', 'q', perm=[0, 2, 1, 3, 4]), node('Reshape', 'q joined', 'm')],
+    'slice': [node('Slice', 's four eight axis', 'm')],
+    'concat': [node('Concat', 's s', 'm', axis=1)],
+    'pool': [node('MaxPool', 's', 'm', kernel_shape=[3, 3], pads=[1] * 4)],
+}
+
+
+@pytest.mark.parametrize('levels', ['s', 'scaled'])
+@pytest.mark.parametrize('move', MOVES)
+def test_moved_signs_are_read_by_binary_layers(move, levels, imported):
+    nodes, constants = begin()
+    numbers = {'split': [1, 2, 4, 6, 6], 'joined': [1, 8, 6, 6], 'four': [4], 'eight': [8], 'axis': [1]}
+    channels = {'slice': 4, 'concat': 16}.get(move, 8)
+    constants.update({name: np.array(array) for name, array in numbers.items()}, weight=signs(8, channels, 3, 3), factor=np.float32(0.25))
+    if levels == 'scaled':  # signs times .25, less 0.5
+        nodes = [*nodes[:-1], node('Where', 's_less low high', 's')]
+        constants.update(low=np.float32(-0.75), high=np.float32(-0.25))
+    imported(make([*nodes, *MOVES[move], node('Conv', 'm weight', 'y', pads=[0] * 4)], constants), 1)
+
+
+def test_pieces_of_split_signs_are_read_by_binary_layers(imported):
+    from onnx import helper
+
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 4, 3, 3))
+    nodes += [helper.make_node('Split', ['s'], ['u', 'v'], axis=1), node('Conv', 'u weight', 'c'), node('Conv', 'v weight', 'd')]
+    imported(make([*nodes, node('Add', 'c d')], constants, opset=13), 2)
+
+
+def test_a_dense_layer_reads_flattened_values_of_two_bits(imported):
+    constants = {'first': normal(8, 4, 3, 3), 'three': np.float32(3), 'dense': signs(3, 8 * 36), **NUMBERS}
+    nodes = [
+        *(
+            node('Conv', 'x first', 'a', pads=[1] * 4),
+            node('Clip', 'a zero one', 'b'),
+            node('Mul', 'b three', 'c'),
+            node('Round', 'c', 'd'),
+        ),
+        *(node('Flatten', 'd', 'f'), node('Gemm', 'f dense', transB=1)),
+    ]
+    imported(make(nodes, constants), 1)
+
+
+@pytest.mark.parametrize('scale', [2, 3])
+@pytest.mark.parametrize('places', ['half_pixel', 'asymmetric', 'pytorch_half_pixel', 'align_corners'])
+@pytest.mark.parametrize('nearest', ['floor', 'ceil', 'round_prefer_floor', 'round_prefer_ceil'])
+def test_nearest_enlargement_is_repetition_or_refused(nearest, places, scale, imported):
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 8, 1, 1), scales=np.float32([1, 1, scale, scale]))
+    resize = node('Resize', 'c  scales', 'y', mode='nearest', nearest_mode=nearest, coordinate_transformation_mode=places)
+    resize.input[:] = ['c', '', 'scales']
+    try:
+        imported(make([*nodes, node('Conv', 's weight', 'c'), resize], constants), 1)
+    except UserError as error:
+        assert 'which is not the one that repetition gives' in str(error)
+        assert (nearest, places) not in {('floor', 'asymmetric'), ('round_prefer_floor', 'half_pixel')}
+
+
+@pytest.mark.parametrize(
+    'last, words',
+    [
+        (node('Selu', 'c', 'y', alpha=1.0), 'its alpha or gamma is not that of SELU'),
+        (node('AveragePool', 'c', 'y', kernel_shape=[2, 2], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
+        (node('Softplus', 'c', 'y'), 'node .* \\(Softplus\\): there is no packed form of this operator'),
+    ],
+)
+def test_operators_with_other_attributes_are_refused_by_name(last, words, tmp_path):
+    nodes, constants = begin()
+    refused(make([*nodes, node('Conv', 's weight', 'c'), last], {**constants, 'weight': signs(8, 8, 1, 1)}), tmp_path, words)
+
+
+LAST = {
+    'MatMul': [node('Transpose', 'c', 't', perm=[0, 2, 3, 1]), node('Reshape', 't flat', 'f'), node('MatMul', 'f dense')],
+    'ReduceMean': [node('Transpose', 'c', 't', perm=[0, 2, 3, 1]), node('ReduceMean', 't', 'y', axes=[1, 2], keepdims=0)],
+}
+
+
+@pytest.mark.parametrize('last', LAST)
+def test_outputs_of_models_with_the_channels_last_are_the_same(last, imported):
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 8, 1, 1), flat=np.array([1, 288]), dense=normal(288, 3))
+    nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4), *nodes[1:]]
+    model = make([*nodes, node('Conv', 's weight', 'c'), *LAST[last]], constants, {'x': (1, 6, 6, 4)}, opset=13)
+    imported(model, 1, x=normal(1, 6, 6, 4))
+
+
+def test_maps_with_the_channels_last_are_left_as_they_are_computed(imported):
+    nodes, constants = begin()
+    nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4), *nodes[1:]]
+    last = [node('Conv', 's weight', 'c'), node('Transpose', 'c', 't', perm=[0, 2, 3, 1]), node('Add', 't bias')]
+    model = make([*nodes, *last], {**constants, 'weight': signs(8, 8, 1, 1), 'bias': normal(8)}, {'x': (1, 6, 6, 4)})
+    report = imported(model, 1, same=False)
+    assert 'left out at the end: Transpose' in ' '.join(report.notes)
+
+
+def test_only_what_has_no_packed_form_is_left_out_at_the_end(imported):
+    nodes, constants = begin()
+    last = [node('GlobalAveragePool', 'c', 'p'), node('Flatten', 'p', 'f'), node('Softmax', 'f', 'y', axis=1)]
+    report = imported(make([*nodes, node('Conv', 's weight', 'c'), *last], {**constants, 'weight': signs(8, 8, 1, 1)}), 1, same=False)
+    assert report.outputs == ['f']
+
+
+def test_inputs_that_nothing_reads_are_named(imported):
+    nodes, constants = begin()
+    model = make([*nodes, node('Conv', 's weight')], {**constants, 'weight': signs(8, 8, 1, 1)}, {'x': (1, 4, 6, 6), 'z': (1, 2)})
+    assert 'the input z is left out: nothing reads it' in imported(model, 1, same=False).notes
