@@ -153,7 +153,7 @@ def import_onnx(
         left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
     if tied:
-        translator.notes.append(f'taken as the higher level where it lies between both in ONNX, as the sign of 0 does: {name_some(tied)}')
+        translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(tied)}')
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
