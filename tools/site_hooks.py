@@ -30,7 +30,7 @@ PAGES = {  # file of the repository -> page; those of docs/ keep their names
 }
 # Pages at the root of the site that moved to internals/: their old addresses lead to the new ones.
 MOVED = {'deploy': 'conversion', **{name: name for name in ('engine', 'kernels', 'packed-format', 'fuzzing', 'releasing')}}
-NOTEBOOKS = {f'examples/{name}.ipynb': f'notebooks/{name}.md' for name in ('digits', 'larq')}
+NOTEBOOKS = {f'examples/{name}.ipynb': f'notebooks/{name}.md' for name in ('digits', 'larq', 'pytorch')}
 _LINK = re.compile(r'(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)')
 _FENCE = re.compile(r'^(```|~~~).*?^\1$', re.MULTILINE | re.DOTALL)
 _HELP = re.compile(r'^<!-- help: (.+) -->$', re.MULTILINE)
