@@ -37,7 +37,9 @@ def require_computable(path, input_shape):
         If the model cannot be read or computed, or takes more than `MAX_SECONDS` of processor time or the limit of memory
         (BMX_MELIUS_MEMORY_LIMIT).
     """
-    command = [sys.executable, '-W', 'ignore', '-c', f'from {__name__} import main; main()']
+    # without the working directory, in which a file could have the name of a module
+    program = f'import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; main()'
+    command = [sys.executable, '-W', 'ignore', '-c', program]
     places = os.pathsep.join(filter(None, sys.path))  # onnx is where this process finds it
     environment = {**os.environ, 'PYTHONPATH': places, 'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
     question = pickle.dumps((os.fspath(path), input_shape, memory_limit(), MAX_SECONDS))

@@ -90,6 +90,12 @@ def with_external(location, **entries):
 BYTES = 8 * 4 * 9 * 4  # of the first weight
 
 
+def test_modules_in_the_working_directory_are_not_imported(written, tmp_path, monkeypatch):
+    (tmp_path / 'json.py').write_text('raise SystemExit("imported")')
+    monkeypatch.chdir(tmp_path)
+    require_computable(written(binary_network()), None)
+
+
 def test_external_data_are_read_from_the_folder(written, tmp_path):
     (tmp_path / 'data').mkdir()
     (tmp_path / 'data' / 'w').write_bytes(bytes(16) + np.ones(BYTES // 4, np.float32).tobytes())
