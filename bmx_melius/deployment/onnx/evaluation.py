@@ -175,7 +175,7 @@ class Evaluator:
         sources = self._elementwise_sources(name)
         cones = [self._cones[source] for source in sources]
         origins = {cone.source for cone in cones}
-        if len(origins) != 1 or self.sampled[origins.copy().pop()].dtype != np.float32:
+        if len(origins) != 1 or self.sampled[next(iter(origins))].dtype != np.float32:
             return Cone(name, [])
         operators = list(dict.fromkeys(operator for cone in cones for operator in cone.operators))
         if len(operators) >= MAX_OPERATORS:

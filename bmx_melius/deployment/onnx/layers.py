@@ -13,7 +13,6 @@ import numpy as np
 
 from ...nn import marks
 from ..convert.weight_levels import weight_parts
-from .network import require_single_levels
 from .translation import Layer, UntranslatableError, padding_of, translate, window_of
 
 
@@ -139,16 +138,19 @@ class _Linear:
         t.set(self._operator.outputs[0], entry)
 
     def _can_pack(self, signs):
-        step = self._t.network.steps.get(signs.entry.node)
-        planes = step is not None and len(step.levels) > 2
-        if planes:
-            require_single_levels(step, self._operator.name)
-        return not planes or self._groups == 1 and len(self._shape) < 5
+        return not self._has_planes(signs) or self._groups == 1 and len(self._shape) < 5
+
+    def _has_planes(self, signs):
+        return self._t.network.has_planes(signs.entry.node)
+
+    def _facts(self, signs, padding, is_sign):
+        """Return the marks of a layer that reads signs or bit planes; `is_sign` is whether its weights are signs without factors."""
+        encoding = '' if self._has_planes(signs) else 'sign'
+        facts = {'bits': 1, 'method': 'sign', 'sign': int(is_sign), 'pad_value': padding, 'encoding': encoding}
+        return {marks.ROLE: self._role, **facts}
 
     def _binary(self, signs, weights, bias):
-        t = self._t
-        step = t.network.steps.get(signs.entry.node)
-        has_planes = step is not None and len(step.levels) > 2
+        has_planes = self._has_planes(signs)
         filters = len(weights.parts[0])
         total = sum(weights.parts).reshape(filters, -1).sum(axis=1)
         if weights.means is not None:
@@ -161,9 +163,9 @@ class _Linear:
             border = self._border(signs, weights, self._pad_value - signs.shift)
             padding = 0.0
         turned = self._turned(signs, weights.parts[0].shape)
-        terms = [self._product(signs, part * signs.scale * turned, padding, has_planes) for part in weights.parts]
+        terms = [self._product(signs, part * signs.scale * turned, padding) for part in weights.parts]
         if weights.means is not None:
-            terms.append(self._mean(signs, weights, padding, has_planes))
+            terms.append(self._mean(signs, weights, padding))
         terms += [] if border is None else [border]
         if bias is not None:
             shift = shift + bias
@@ -198,21 +200,18 @@ class _Linear:
         shape = (self._shape[0], filters, *self._shape[2:])
         return self._t.network.add(self._kind, name, inputs, shape, attributes, facts, value)
 
-    def _product(self, signs, weight, padding, has_planes):
+    def _product(self, signs, weight, padding):
         """Return the term for one part of the weights, signs times a number for each filter or position."""
         magnitudes = np.abs(weight).reshape(len(weight), -1)
         factors = magnitudes[:, 0]
-        facts = {'bits': 1, 'method': 'sign', 'pad_value': padding, 'encoding': '' if has_planes else 'sign'}
 
         def binary(name, value):
             """Add a layer of signs and its factors."""
             ones = (factors == 1).all()
             constant = self._constant(np.where(weight >= 0, 1, -1), 'weight')
-            marked = {marks.ROLE: self._role, 'sign': 1, **facts}
+            facts = self._facts(signs, padding, is_sign=True)
             read = self._read(signs, padding, name)
-            entry = self._node(
-                name if ones else f'{name}_signs', [read, constant], len(weight), facts=marked, value=value if ones else None
-            )
+            entry = self._node(name if ones else f'{name}_signs', [read, constant], len(weight), facts=facts, value=value if ones else None)
             if ones:
                 return entry
             factor = self._by_filter(factors, 'factor')
@@ -220,29 +219,27 @@ class _Linear:
 
         def several_bits(name, value):
             """Add a layer of bit planes, or with a number for each kernel position."""
-            marked = {marks.ROLE: self._role, 'sign': 0, **facts}
+            facts = self._facts(signs, padding, is_sign=False)
             inputs = [self._read(signs, padding, name), self._constant(weight, 'weight')]
-            return self._node(name, inputs, len(weight), facts=marked, value=value)
+            return self._node(name, inputs, len(weight), facts=facts, value=value)
 
         same = (np.abs(magnitudes - factors[:, None]) <= 1e-6 * magnitudes.max(axis=1, keepdims=True)).all()
-        return binary if same and not has_planes else several_bits
+        return binary if same and not self._has_planes(signs) else several_bits
 
     def _read(self, signs, padding, name):
         """Return the `Entry` that a binary layer reads: with the mark of its padding, which the rules of MXNet's layers expect."""
-        step = self._t.network.steps.get(signs.entry.node)
-        if not padding or step is not None and len(step.levels) > 2:
+        if not padding or self._has_planes(signs):
             return signs.entry
         facts = {marks.ROLE: marks.CONVOLUTION_INPUT, 'pad_value': padding}
         shape, attributes = self._t.network.shape(signs.entry), {'scalar': padding}
         return self._t.network.add('_minus_scalar', f'{name}_padded', [signs.entry], shape, attributes, facts)
 
-    def _mean(self, signs, weights, padding, has_planes):
+    def _mean(self, signs, weights, padding):
         """Return the term of a mean for each filter: the sum of the window, from one filter of ones for each group, times the mean."""
 
         def term(name, value):
             means, size = weights.means * signs.scale, (self._groups, *weights.parts[0].shape[1:])
-            facts = {'bits': 1, 'method': 'sign', 'pad_value': padding, 'encoding': '' if has_planes else 'sign'}
-            facts.update({marks.ROLE: self._role, 'sign': 0 if has_planes else 1})
+            facts = self._facts(signs, padding, is_sign=not self._has_planes(signs))
             ones = self._constant(np.ones(size) * self._turned(signs, size), 'ones')
             sums = self._node(f'{name}_window', [self._read(signs, padding, name), ones], self._groups, facts=facts)
             weight = self._constant(means.reshape(-1, 1, *(1,) * (len(size) - 2)), 'mean')

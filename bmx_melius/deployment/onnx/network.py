@@ -35,7 +35,7 @@ class OnnxNetwork(Network):
 
     def add_input(self, name):
         """Add an input of the model; return its `Entry`."""
-        return self._add(name, None, (), {}, {}, [self.evaluator.shape(name)], True, [name])
+        return self._add(name, None, (), {}, {}, self.evaluator.shape(name), True, name)
 
     def add_constant(self, array, name):
         """Add an array; return its `Entry`. Raises `UserError` if an element is not finite: such a model has no meaningful result."""
@@ -44,7 +44,7 @@ class OnnxNetwork(Network):
             raise UserError(
                 f'{self.evaluator.model.path}: {name} has elements that are infinite or NaN: training diverged, or it is damaged'
             )
-        entry = self._add(name, None, (), {}, {}, [array.shape], False, [None])
+        entry = self._add(name, None, (), {}, {}, array.shape, False, None)
         self.arrays[entry.node.name] = array
         self.graph.parameters.append(entry.node)
         return entry
@@ -67,9 +67,9 @@ class OnnxNetwork(Network):
             The value of the model that it computes, or one from which a function of arrays makes it; None: it is not compared.
         """
         attributes = {key: str(value) for key, value in (attributes or {}).items()}
-        return self._add(name, operator, inputs, attributes, {k: str(v) for k, v in (facts or {}).items()}, [tuple(shape)], True, [value])
+        return self._add(name, operator, inputs, attributes, {k: str(v) for k, v in (facts or {}).items()}, tuple(shape), True, value)
 
-    def _add(self, name, operator, inputs, attributes, facts, shapes, varies, values):
+    def _add(self, name, operator, inputs, attributes, facts, shape, varies, value):
         node = Node(
             len(self.graph.nodes),
             self._free_name(name),
@@ -78,14 +78,14 @@ class OnnxNetwork(Network):
             facts,
             [entry.node for entry in inputs],
             [entry.slot for entry in inputs],
-            shapes,
+            [shape],
             varies,
         )
         self.graph.nodes.append(node)
-        for slot, value in enumerate(values):
-            if value is not None:
-                self._values[Entry(node, slot)] = (value, None) if isinstance(value, str) else value
-        return Entry(node, 0)
+        entry = Entry(node, 0)
+        if value is not None:
+            self._values[entry] = (value, None) if isinstance(value, str) else value
+        return entry
 
     def _free_name(self, name):
         while name in self._names:
@@ -136,11 +136,15 @@ class OnnxNetwork(Network):
     def activation_interior(self, node):
         return set()
 
+    def has_planes(self, node):
+        """Return whether a node is an activation of more than two levels, which become bit planes."""
+        return node in self.steps and len(self.steps[node].levels) > 2
+
     def levels(self, entry):
-        step = self.steps.get(self.before_identities(entry).node)
-        if step is None or len(step.levels) < 3:
+        node = self.before_identities(entry).node
+        if not self.has_planes(node):
             return None
-        levels = step.levels.mean(axis=1)
+        levels = self.steps[node].levels.mean(axis=1)
         return tuple(float(level) for level in levels - levels[0])
 
     def comparisons(self, sample):
@@ -160,9 +164,3 @@ class StepComparisons(Comparisons):
 
 def _by_channel(numbers, array):
     return numbers.reshape(1, -1, *(1,) * (array.ndim - 2))
-
-
-def require_single_levels(step, name):
-    """Raise `UserError` if a value of more than two levels has other ones in each channel."""
-    if len(step.levels) > 2 and np.ptp(step.levels, axis=1).max() > 1e-4 * np.abs(step.levels).max():
-        raise UserError(f'{name} has other levels in each channel, which has no packed form')

@@ -71,7 +71,8 @@ def _step_from(evaluator, cone, name):
     function, channels = evaluator.function(cone, name), evaluator.shape(name)[1]
     signed = [(-bound, bound) for bound in _BOUNDS]
     # without negative numbers, a sign that is 0 for 0 has two levels; one that is 1 for 0 has them only with negative numbers
-    for low, bound in [*((0.0, bound) for bound in _BOUNDS if is_nonnegative(evaluator, cone.source)), *signed]:
+    nonnegative = [(0.0, bound) for bound in _BOUNDS] if is_nonnegative(evaluator, cone.source) else []
+    for low, bound in nonnegative + signed:
         try:
             step = _step_of(lambda x: function(np.clip(x, low, bound)).astype(np.float64), channels, bound)  # noqa: B023  called here only
         except NotMonotoneError:
@@ -100,7 +101,8 @@ def _grid(bound):
 
 
 def _step_of(function, channels, bound):
-    grid = np.broadcast_to(_grid(bound), (channels, len(_grid(bound))))
+    numbers = _grid(bound)
+    grid = np.broadcast_to(numbers, (channels, len(numbers)))
     for every in (_COARSE, 1):  # first some of the numbers, which tell most other functions apart
         with np.errstate(invalid='ignore', over='ignore'):
             values = function(grid[:, ::every])

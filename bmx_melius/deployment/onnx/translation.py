@@ -628,7 +628,7 @@ def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
     """Add a node that selects elements of its inputs: of signs, if all of them have the same two levels and the higher one is positive."""
     signs = [t.levels_of(name) for name in operator.inputs[: len(operator.inputs) if mxnet_operator == 'Concat' else 1]]
     inputs, output, first = [t.entry(name) for name in operator.inputs[: len(signs)]], operator.outputs[0], signs[0]
-    has_planes = first is not None and first.entry.node in _with_planes(t)
+    has_planes = first is not None and t.network.has_planes(first.entry.node)
     two_levels = keeps_levels and all(signs) and not has_planes and len({(each.scale, each.shift) for each in signs}) == 1
     if not two_levels or first.scale <= 0 or (first.scale, first.shift) == (1, 0):
         t.add(operator, mxnet_operator, inputs, attributes)
@@ -641,10 +641,6 @@ def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
     moved = t.network.add(mxnet_operator, operator.name, [each.entry for each in signs], t.shape(output), attributes, value=made)
     t.set(output, t._scaled(operator, moved, output, first.scale, first.shift))
     t.signs[t.entry(output)] = Signs(moved, first.scale, first.shift)
-
-
-def _with_planes(t):
-    return {node for node, step in t.network.steps.items() if len(step.levels) > 2}
 
 
 @translate('GlobalAveragePool', 'GlobalMaxPool')
