@@ -52,7 +52,8 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
             const int from = parities ? tap % conv.kernel_h * conv.kernel_w + tap / conv.kernel_h : tap;
             for (int lane = 0; lane < kLanes; ++lane) {
                 const int filter = strip.begin + lane;
-                const uint32_t word = filter < strip.end ? words[ptrdiff_t(filter) * filter_words + from * units + k % units] : 0;
+                const uint32_t word =
+                    filter < strip.end ? words[ptrdiff_t(filter) * filter_words + from * units + k % units] : 0;
                 *to = parities && k > 0 ? word ^ to[-kLanes] : word;
                 ++to;
             }

@@ -24,12 +24,15 @@
 namespace bmx {
 namespace {
 
-constexpr int kMinParityUnits = 12;          // of a window; fewer are not worth the copies
-constexpr size_t kParityRowsBytes = 8 << 10;  // of the rows copied at a time, so that they stay in the L1 cache
+constexpr int kMinParityUnits = 4;             // of a window, for count_windows
+constexpr int kMinParityFilters = 64;          // of a group; fewer are not worth the copies and loads of words
+constexpr size_t kParityRowsBytes = 16 << 10;  // of the rows copied at a time, so that they stay in the L1 cache
 
 inline int window_units(const BinaryConv& conv) { return conv.kernel_h * conv.kernel_w * conv.group_units(); }
 
-inline bool uses_parities(const BinaryConv& conv) { return window_units(conv) >= kMinParityUnits; }
+inline bool uses_parities(const BinaryConv& conv) {
+    return window_units(conv) >= kMinParityUnits && conv.out_channels / conv.groups >= kMinParityFilters;
+}
 
 // --- the map
 
@@ -47,7 +50,11 @@ class ParityRows {
     int rows_at_once(int rows) const {
         return std::clamp(static_cast<int>(kParityRowsBytes / (row_words() * sizeof(uint32_t))), 1, rows);
     }
-    size_t bytes(int rows) const { return (rows_at_once(rows) * row_words() + kLanes) * sizeof(uint32_t); }
+    // Bytes for the rows at once of maps of at most this size, and what is stored beyond the last word.
+    size_t bytes(int rows) const {
+        const size_t row = row_words() * sizeof(uint32_t);
+        return std::min(rows * row, std::max(row, kParityRowsBytes)) + kLanes * sizeof(uint32_t);
+    }
 
     // `input`: the first word under the window of the first pixel of the row.
     void fill(const BinaryConvRun& run, const uint8_t* input, uint32_t* row) const {
@@ -63,7 +70,9 @@ class ParityRows {
 
   private:
     static void load(const uint8_t* from, __m128i& x) { x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
-    static void load(const uint8_t* from, __m256i& x) { x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+    static void load(const uint8_t* from, __m256i& x) {
+        x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    }
     static void load(const uint8_t* from, __m512i& x) { x = _mm512_loadu_si512(from); }
 
     static void store(uint32_t* to, __m128i x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), x); }
@@ -176,6 +185,7 @@ inline void count_windows(const uint8_t* first, ptrdiff_t to_second, const uint3
     }
 }
 
+// clang-format off: one instruction a line
 #define BMX_V(n) "%%zmm" #n
 #define BMX_WORDS(at, a, b)                                   \
     "vpbroadcastd " #at "(%[first]), " BMX_V(a) "\n"          \
@@ -224,6 +234,7 @@ inline void count_windows(const uint8_t* first, ptrdiff_t to_second, const uint3
     Operation("(%[weights],%[strip],2)", 10, a2, 14, b2) \
     Operation("(%[weights],%[three])", 11, a3, 15, b3)
 #define BMX_CLEAR(sum) "vpxord %[" #sum "], %[" #sum "], %[" #sum "]\n"
+// clang-format on
 
 // In assembly language, because compilers keep some of the 16 sums and parities in memory. zmm8 to 15: parities, of the
 // strips of the first pixel and of the second one; 16 to 23: four words of each pixel; 24 and 25: weights; 26 to 28:
@@ -233,6 +244,7 @@ inline void count_windows(const uint8_t* first, ptrdiff_t to_second, const uint3
                           __m512i (&sums)[2][4]) {
     const ptrdiff_t strip = strip_words * sizeof(uint32_t), units = strip_words / kLanes;
     ptrdiff_t fours = units / 4;
+    // clang-format off
     asm volatile(
         BMX_CLEAR(a0) BMX_CLEAR(a1) BMX_CLEAR(a2) BMX_CLEAR(a3) BMX_CLEAR(b0) BMX_CLEAR(b1) BMX_CLEAR(b2) BMX_CLEAR(b3)
         BMX_WORDS(0, 8, 12)
@@ -260,10 +272,11 @@ inline void count_windows(const uint8_t* first, ptrdiff_t to_second, const uint3
         "3:\n"
         : [a0] "=&v"(sums[0][0]), [a1] "=&v"(sums[0][1]), [a2] "=&v"(sums[0][2]), [a3] "=&v"(sums[0][3]),
           [b0] "=&v"(sums[1][0]), [b1] "=&v"(sums[1][1]), [b2] "=&v"(sums[1][2]), [b3] "=&v"(sums[1][3]),
-          [first] "+r"(first), [weights] "+r"(weights), [fours] "+r"(fours)
+          [first] "+&r"(first), [weights] "+&r"(weights), [fours] "+&r"(fours)
         : [second] "r"(to_second), [strip] "r"(strip), [three] "r"(3 * strip), [units] "r"(units)
         : "memory", "cc", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17",
           "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28");
+    // clang-format on
 }
 #undef BMX_V
 #undef BMX_WORDS
@@ -336,7 +349,8 @@ inline void convolve_by_parities(const BinaryConvRun& run) {
                 group = strips[0].group;
                 const uint8_t* input = run.input + group * conv.group_units() * sizeof(uint32_t);
                 for (int i = 0; i < rows; ++i) {
-                    map.fill(run, input + ptrdiff_t(row + i) * conv.stride_h * run.row_bytes, words + i * map.row_words());
+                    map.fill(run, input + ptrdiff_t(row + i) * conv.stride_h * run.row_bytes,
+                             words + i * map.row_words());
                 }
             }
             const auto convolve = run.type == DataType::i16 ? kWindows<int16_t>[count - 1] : kWindows<float>[count - 1];

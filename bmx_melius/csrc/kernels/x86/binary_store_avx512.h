@@ -71,7 +71,8 @@ class StripStore {
         const T* addend = addend_ ? addend_ + at : nullptr;
         if constexpr (sizeof(T) == sizeof(int16_t)) {
             if (complete_) {
-                return store_complete(sums, constant, output + strips_[0].begin, addend ? addend + strips_[0].begin : nullptr);
+                return store_complete(sums, constant, output + strips_[0].begin,
+                                      addend ? addend + strips_[0].begin : nullptr);
             }
         }
 #pragma GCC unroll 4
