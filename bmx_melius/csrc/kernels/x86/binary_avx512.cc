@@ -24,6 +24,12 @@ constexpr int kMaxStrips = 4, kMaxPixels = 5;
 
 // Units are words, which are only copied.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    if (units == 2) {  // most layers have 64 channels more than the one before
+        for (int pixel = 0; pixel < pixels; ++pixel, words += 2, packed += packed_stride) {
+            std::memcpy(packed, words, 2 * kUnitBytes);
+        }
+        return;
+    }
     for (int begin = 0; begin < units; begin += kLanes) {
         const auto lanes = static_cast<__mmask16>((1u << min(kLanes, units - begin)) - 1);
         const uint32_t* from = words + begin;
