@@ -110,26 +110,45 @@ class ParityRows {
     template <class Vector>
     void fill(const BinaryConvRun& run, const uint8_t* input, uint32_t* row) const {
         constexpr int kWords = sizeof(Vector) / sizeof(uint32_t);
+        const int units = conv_.group_units();
+        if (units > kWords) {
+            fill_columns<Vector>(run, input, row, [](const uint8_t* from, int units, Vector& before, uint32_t* to) {
+                for (; units > kWords; units -= kWords, from += sizeof(Vector), to += kWords) {
+                    append(from, _mm512_set1_epi32(kWords - 1), before, to);
+                }
+                append(from, _mm512_set1_epi32(units - 1), before, to);
+            });
+        } else {
+            const __m512i last = _mm512_set1_epi32(units - 1);
+            fill_columns<Vector>(run, input, row, [last](const uint8_t* from, int, Vector& before, uint32_t* to) {
+                append(from, last, before, to);
+            });
+        }
+    }
+
+    // Stores the cumulative exclusive ors of a vector of words, of which those beyond `last` are overwritten later.
+    template <class Vector>
+    static void append(const uint8_t* from, __m512i last, Vector& before, uint32_t* to) {
+        Vector words;
+        load(from, words);
+        words = accumulate(words);
+        store(to, words ^ before);
+        before ^= lane(words, last);
+    }
+
+    // Calls append_tap(from, units, before, to) for each tap, column by column.
+    template <class Vector, class AppendTap>
+    void fill_columns(const BinaryConvRun& run, const uint8_t* input, uint32_t* row,
+                      const AppendTap& append_tap) const {
         const int units = conv_.group_units(), kernel_h = conv_.kernel_h, kernel_w = conv_.kernel_w;
-        const __m512i end = _mm512_set1_epi32(kWords - 1), last = _mm512_set1_epi32((units - 1) % kWords);
         const ptrdiff_t row_step = conv_.dilation_h * run.row_bytes;
-        Vector before = {}, words;
+        Vector before = {};
         *row++ = 0;
         for (int i = 0; i < columns_; ++i) {
             const int column = shared_ ? i : i / kernel_w * conv_.stride_w + i % kernel_w * conv_.dilation_w;
             const uint8_t* tap = input + column * run.pixel_bytes;
             for (int y = 0; y < kernel_h; ++y, tap += row_step, row += units) {
-                int unit = 0;
-                for (; unit + kWords < units; unit += kWords) {
-                    load(tap + unit * sizeof(uint32_t), words);
-                    words = accumulate(words);
-                    store(row + unit, words ^ before);
-                    before ^= lane(words, end);
-                }
-                load(tap + unit * sizeof(uint32_t), words);
-                words = accumulate(words);
-                store(row + unit, words ^ before);  // what it stores beyond the last word is overwritten
-                before ^= lane(words, last);
+                append_tap(tap, units, before, row);
             }
         }
     }
