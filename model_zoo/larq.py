@@ -77,7 +77,7 @@ class Kind:
     names : dict of str to str
         Names of the parameters in MXNet and of the arrays in Keras, {MXNet: Keras}. Other parameters are constants here.
     constants : dict of str to array
-        Arrays of the file which the layer does not need, and their values for each channel.
+        Arrays of the file that the layer does not need, and the values that they must have for each channel.
     limit : float or None
         Magnitude to which the quantizer of Larq Zoo clips the arrays.
     """
@@ -119,8 +119,8 @@ def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> 
 
     Returns
     -------
-    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32 (8 for the dilated network); output (N, classes) logits, of
-    which Larq's networks give the softmax.
+    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32 (8 for the dilated network, 224 for XNOR-Net); output (N,
+    classes) logits, of which Larq's networks give the softmax.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def _match(net, layers, complaint):
         theirs, waiting = waiting[:groups], waiting[groups:]
         if len(theirs) < groups:
             raise UserError(f'{complaint}: it ends before {layer.name}')
-        needed = {there: layer._reg_params[own] for own, there in kind.names.items() if _is_stored(layer, own)}
+        needed = _stored(layer, kind)
         for part in theirs:
             names = [*needed, *kind.constants]
             if set(part.weights) != set(names):
@@ -245,17 +245,25 @@ def _kind_and_groups(layer, waiting):
     Larq Zoo has a separate layer for each group of a grouped convolution, but one layer for a depthwise convolution.
     """
     kind = next((kind for block, kind in KINDS.items() if isinstance(layer, block)), None)
-    if kind is None:
+    if kind is None or any(own not in kind.names and parameter._differentiable for own, parameter in _own_parameters(layer)):
         raise UserError(f'Keras weights can be loaded into {", ".join(block.__name__ for block in KINDS)}, not into {layer!r}')
     if isinstance(layer, nn.Conv2D):
         return (DEPTHWISE, 1) if waiting and _DEPTHWISE in waiting[0].weights else (kind, layer._kwargs['num_group'])
     return kind, 1
 
 
-def _is_stored(layer, own):
-    """Return whether Keras stores an array for this parameter: not for scale and shift of a normalization without them."""
-    parameter = layer._reg_params.get(own)
-    return parameter is not None and (parameter._differentiable or own not in ('gamma', 'beta'))
+def _own_parameters(layer):
+    """Return (name, Parameter) of a layer, without those that it could have, such as a bias."""
+    return [(own, parameter) for own, parameter in layer._reg_params.items() if parameter is not None]
+
+
+def _stored(layer, kind):
+    """Return {name in Keras: Parameter} of a layer, without scale and shift of a normalization that has none."""
+    return {
+        kind.names[own]: parameter
+        for own, parameter in _own_parameters(layer)
+        if own in kind.names and (parameter._differentiable or own not in ('gamma', 'beta'))
+    }
 
 
 def _require_constant(layer, name, constant, complaint):

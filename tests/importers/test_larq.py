@@ -12,6 +12,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.conversions import imported, operators
+from support.keras_files import write_keras
 from support.paths import DATA
 
 import bmx_melius as bmx
@@ -209,6 +210,13 @@ def test_blurring_filters_with_other_values_are_refused(tmp_path):
         file[name][name]['depthwise_kernel:0'][1, 1, 5, 0] = 0.3
     with pytest.raises(UserError, match=rf'depthwise_kernel of its {name} is not \[\[0.0625, 0.125.* for each channel'):
         model_zoo.load_larq_parameters(SMALL['quicknet'](), path)
+
+
+def test_layers_with_parameters_that_keras_files_do_not_hold_are_refused(tmp_path):
+    norm = {name: np.ones(64, np.float32) for name in ('gamma', 'beta', 'moving_mean', 'moving_variance')}
+    write_keras(tmp_path / 'a.h5', [('stem', {'kernel': np.ones((7, 7, 3, 64), np.float32)}), ('first', norm), ('second', norm)])
+    with pytest.raises(UserError, match='Keras weights can be loaded into .*Conv2D.*, not into SYQWeights'):
+        model_zoo.load_larq_parameters(model_zoo.get_model('resnet18_syq_w1a2', classes=5), tmp_path / 'a.h5')
 
 
 # --- padding --------------------------------------------------------------------------------------------------------------------------
