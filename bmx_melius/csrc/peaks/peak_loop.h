@@ -109,6 +109,10 @@ double popcount_neon(Operands operands, double seconds);
 double lookup_dotprod(Operands operands, double seconds);
 double popcount_wasm(Operands operands, double seconds);
 double float_neon(Operands operands, double seconds);
+double int8_neon(Operands operands, double seconds);
+double int8_dotprod(Operands operands, double seconds);
+double int8_i8mm(Operands operands, double seconds);
 double float_wasm(Operands operands, double seconds);
+double int8_wasm(Operands operands, double seconds);
 
 }  // namespace bmx
