@@ -204,7 +204,8 @@ class Builder:
             by_factor.append((number, factor))
         total = None
         for number, factor in by_factor:
-            scaled = self.affine(number, factor, shift if total is None else 0)
+            summand = shift if total is None else 0
+            scaled = self.affine(number, factor, summand) if np.any(summand) or np.any(np.not_equal(factor, 1)) else number
             total = scaled if total is None else self.add('add', [scaled, total])
         return total
 
