@@ -32,7 +32,7 @@ from ....analysis.counting import marked_bits
 from ....files.symbol_json import integers
 from ....nn import marks
 from ...program.operations import SIDES
-from ..builder import UnsupportedError, is_3d
+from ..builder import UnsupportedError, as_float32, is_3d
 from ..network import MAX_BITS, is_sign
 from ..weight_levels import WeightParts, weight_parts
 from .attributes import POINT, of_maps
@@ -149,7 +149,7 @@ def _window_sums(builder, node, weights, read, middle, padding, pad_value, attri
         sums.append((number, factor * np.tile(factors, groups)))
     number = builder.weighted_sum(sums, np.tile(summands, groups))
     arrays = {'weight': np.concatenate(kernels, axis=1), 'bias': beyond.reshape(len(beyond), -1).sum(axis=1)}
-    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    arrays = {name: as_float32(array) for name, array in arrays.items()}
     fixed = dict(out_channels=len(beyond), has_bias=1, half=0)
     return [(convolution(builder, node, 'conv', number, arrays, **fixed, **attributes), 1)]
 
