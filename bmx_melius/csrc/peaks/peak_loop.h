@@ -7,8 +7,6 @@
 
 #include "kernels/common/unrolled.h"
 
-#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
-
 namespace bmx {
 
 // Where a method takes its operands from.
