@@ -19,6 +19,7 @@
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_kernels.h"
 #include "kernels/common/binary_strips.h"
+#include "kernels/common/unrolled.h"
 #include "kernels/x86/binary_store_avx512.h"
 
 namespace bmx {
@@ -36,7 +37,8 @@ inline bool uses_parities(const BinaryConv& conv) {
 
 // --- the map
 
-// The words under the windows of rows of pixels. A row is a zero followed by the cumulative exclusive ors of its words.
+// The words under the windows of rows of pixels. A row is a zero followed by the cumulative exclusive ors of its words,
+// and by space for what is stored beyond its last word.
 class ParityRows {
   public:
     ParityRows(const BinaryConv& conv, int output_columns)
@@ -45,26 +47,26 @@ class ParityRows {
           columns_(shared_ ? (output_columns - 1) * conv.stride_w + conv.kernel_w : output_columns * conv.kernel_w),
           column_words_(ptrdiff_t(conv.kernel_h) * conv.group_units()) {}
 
-    ptrdiff_t row_words() const { return 1 + columns_ * column_words_; }
+    ptrdiff_t row_words() const { return 1 + columns_ * column_words_ + kLanes; }
     ptrdiff_t pixel_words() const { return (shared_ ? conv_.stride_w : conv_.kernel_w) * column_words_; }
     int rows_at_once(int rows) const {
         return std::clamp(static_cast<int>(kParityRowsBytes / (row_words() * sizeof(uint32_t))), 1, rows);
     }
-    // Bytes for the rows at once of maps of at most this size, and what is stored beyond the last word.
+    // Bytes for the rows at once of maps of at most this size.
     size_t bytes(int rows) const {
         const size_t row = row_words() * sizeof(uint32_t);
-        return std::min(rows * row, std::max(row, kParityRowsBytes)) + kLanes * sizeof(uint32_t);
+        return std::min(rows * row, std::max(row, kParityRowsBytes));
     }
 
-    // `input`: the first word under the window of the first pixel of the row.
-    void fill(const BinaryConvRun& run, const uint8_t* input, uint32_t* row) const {
+    // `input`: the first word under the window of the first pixel of the rows.
+    void fill(const BinaryConvRun& run, const uint8_t* input, int rows, uint32_t* words) const {
         const int units = conv_.group_units();
         if (units <= 4) {
-            fill<__m128i>(run, input, row);
+            fill_rows<__m128i>(run, input, rows, words);
         } else if (units <= 8) {
-            fill<__m256i>(run, input, row);
+            fill_rows<__m256i>(run, input, rows, words);
         } else {
-            fill<__m512i>(run, input, row);
+            fill_rows<__m512i>(run, input, rows, words);
         }
     }
 
@@ -107,49 +109,73 @@ class ParityRows {
     }
     static __m512i lane(__m512i x, __m512i index) { return _mm512_permutexvar_epi32(index, x); }
 
+    // Offset of a stored column in a row of the map.
+    ptrdiff_t offset(const BinaryConvRun& run, int column) const {
+        const int pixel = column / conv_.kernel_w, tap = column % conv_.kernel_w;
+        return (shared_ ? column : pixel * conv_.stride_w + tap * conv_.dilation_w) * run.pixel_bytes;
+    }
+
     template <class Vector>
-    void fill(const BinaryConvRun& run, const uint8_t* input, uint32_t* row) const {
-        constexpr int kWords = sizeof(Vector) / sizeof(uint32_t);
-        const int units = conv_.group_units();
-        if (units > kWords) {
-            fill_columns<Vector>(run, input, row, [](const uint8_t* from, int units, Vector& before, uint32_t* to) {
-                for (; units > kWords; units -= kWords, from += sizeof(Vector), to += kWords) {
-                    append(from, _mm512_set1_epi32(kWords - 1), before, to);
-                }
-                append(from, _mm512_set1_epi32(units - 1), before, to);
-            });
-        } else {
-            const __m512i last = _mm512_set1_epi32(units - 1);
-            fill_columns<Vector>(run, input, row, [last](const uint8_t* from, int, Vector& before, uint32_t* to) {
-                append(from, last, before, to);
-            });
+    void fill_rows(const BinaryConvRun& run, const uint8_t* input, int rows, uint32_t* words) const {
+        const bool fits = conv_.group_units() * sizeof(uint32_t) <= sizeof(Vector);
+        const bool in_pairs = fits && conv_.kernel_h == 3 && conv_.stride_h == 1 && conv_.dilation_h == 1;
+        for (int row = 0; row < rows;) {
+            const uint8_t* from = input + ptrdiff_t(row) * conv_.stride_h * run.row_bytes;
+            uint32_t* to = words + row * row_words();
+            if (in_pairs && row + 1 < rows) {
+                fill_pair<Vector>(run, from, to);
+                row += 2;
+            } else {
+                fill_row<Vector>(run, from, to);
+                ++row;
+            }
         }
     }
 
-    // Stores the cumulative exclusive ors of a vector of words, of which those beyond `last` are overwritten later.
+    // Vectors are stored completely: what lies beyond the words of a tap is overwritten by the next one.
     template <class Vector>
-    static void append(const uint8_t* from, __m512i last, Vector& before, uint32_t* to) {
-        Vector words;
-        load(from, words);
-        words = accumulate(words);
-        store(to, words ^ before);
-        before ^= lane(words, last);
+    void fill_row(const BinaryConvRun& run, const uint8_t* input, uint32_t* row) const {
+        constexpr int kWords = sizeof(Vector) / sizeof(uint32_t);
+        const int units = conv_.group_units(), kernel_h = conv_.kernel_h;
+        const __m512i end = _mm512_set1_epi32(kWords - 1), last = _mm512_set1_epi32((units - 1) % kWords);
+        const ptrdiff_t row_step = conv_.dilation_h * run.row_bytes;
+        Vector before = {}, words;
+        *row++ = 0;
+        for (int column = 0; column < columns_; ++column) {
+            const uint8_t* tap = input + offset(run, column);
+            for (int y = 0; y < kernel_h; ++y, tap += row_step, row += units) {
+                for (int unit = 0; unit < units; unit += kWords) {
+                    load(tap + unit * sizeof(uint32_t), words);
+                    words = accumulate(words);
+                    store(row + unit, words ^ before);
+                    before ^= lane(words, units - unit > kWords ? end : last);
+                }
+            }
+        }
     }
 
-    // Calls append_tap(from, units, before, to) for each tap, column by column.
-    template <class Vector, class AppendTap>
-    void fill_columns(const BinaryConvRun& run, const uint8_t* input, uint32_t* row,
-                      const AppendTap& append_tap) const {
-        const int units = conv_.group_units(), kernel_h = conv_.kernel_h, kernel_w = conv_.kernel_w;
-        const ptrdiff_t row_step = conv_.dilation_h * run.row_bytes;
-        Vector before = {};
-        *row++ = 0;
-        for (int i = 0; i < columns_; ++i) {
-            const int column = shared_ ? i : i / kernel_w * conv_.stride_w + i % kernel_w * conv_.dilation_w;
-            const uint8_t* tap = input + column * run.pixel_bytes;
-            for (int y = 0; y < kernel_h; ++y, tap += row_step, row += units) {
-                append_tap(tap, units, before, row);
-            }
+    // Two rows of windows of three taps, which share two of four rows of the map; the words of a pixel fit in a vector.
+    template <class Vector>
+    void fill_pair(const BinaryConvRun& run, const uint8_t* input, uint32_t* row) const {
+        const int units = conv_.group_units();
+        const __m512i last = _mm512_set1_epi32(units - 1);
+        uint32_t* next = row + row_words();
+        Vector before_row = {}, before_next = {};
+        *row++ = *next++ = 0;
+        for (int column = 0; column < columns_; ++column, row += 3 * units, next += 3 * units) {
+            const uint8_t* tap = input + offset(run, column);
+            Vector words[4], ends[4];
+            unrolled<4>([&](auto y) {
+                load(tap + y * run.row_bytes, words[y]);
+                words[y] = accumulate(words[y]);
+                ends[y] = lane(words[y], last);
+            });
+            unrolled<3>([&](auto y) {
+                store(row + y * units, words[y] ^ before_row);
+                store(next + y * units, words[y + 1] ^ before_next);
+                before_row ^= ends[y];
+                before_next ^= ends[y + 1];
+            });
         }
     }
 
@@ -367,10 +393,7 @@ inline void convolve_by_parities(const BinaryConvRun& run) {
             if (strips[0].group != group) {
                 group = strips[0].group;
                 const uint8_t* input = run.input + group * conv.group_units() * sizeof(uint32_t);
-                for (int i = 0; i < rows; ++i) {
-                    map.fill(run, input + ptrdiff_t(row + i) * conv.stride_h * run.row_bytes,
-                             words + i * map.row_words());
-                }
+                map.fill(run, input + ptrdiff_t(row) * conv.stride_h * run.row_bytes, rows, words);
             }
             const auto convolve = run.type == DataType::i16 ? kWindows<int16_t>[count - 1] : kWindows<float>[count - 1];
             convolve(run, map, strips, words, row, rows);
