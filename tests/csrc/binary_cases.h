@@ -45,6 +45,7 @@ inline const Case kEdgeCases[] = {
     {{8200, 20, 3, 3, 1, 1, 1, 1, 1, false}, 1, 3, 0, 0, true, kF32, 0, 16, 20},   // n beyond 16 bits
     {{3648, 33, 3, 3, 1, 1, 1, 1, 1, true}, 2, 5, 0, 0, true, kF32, 0, 16, 22},    // n beyond i16, within 16 bits
     {{3648, 33, 3, 3, 1, 1, 1, 1, 1, false}, 5, 13, 0, 0, true, kF32, 0, 16, 24},  // the same, several tiles
+    {{672, 80, 3, 3, 1, 1, 1, 1, 1, false}, 5, 7, 0, 0, true, kI16, 0, 16, 27},    // a pixel of 21 words
     {{64, 64, 2, 2, 4, 3, 1, 1, 1, false}, 5, 7, 0, 0, true, kI16, 0, 16, 23},     // stride beyond the window
     {{224, 64, 3, 3, 1, 1, 1, 1, 1, false}, 37, 2, 0, 0, true, kI16, 0, 16, 25},   // tiles of many rows
     {{96, 33, 3, 3, 1, 1, 1, 1, 1, false}, 40, 1, 0, 1, false, kI16, 0, 16, 26},
