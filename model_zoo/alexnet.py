@@ -71,6 +71,11 @@ class BinaryAlexNet(ZooNetwork):
 
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(options.input_size, **kwargs)
+        if options.same_padding:
+            raise UserError(
+                'alexnet_xnor cannot pad as TensorFlow does, because its pooling has no padding; '
+                "initial_layers='alexnet_same' pads its first convolution so"
+            )
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
             add_stem(features, options)

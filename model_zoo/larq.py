@@ -119,8 +119,8 @@ def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> 
 
     Returns
     -------
-    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32 (8 for the dilated network, 224 for XNOR-Net); output (N,
-    classes) logits, of which Larq's networks give the softmax.
+    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32 (8 for the dilated network; of XNOR-Net `input_size`, 224);
+    output (N, classes) logits, of which Larq's networks give the softmax.
 
     Raises
     ------

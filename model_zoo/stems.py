@@ -136,12 +136,12 @@ def alexnet(features, options, end, pool):
 
 @_stem
 def alexnet_same(features, options, end, pool):
-    """Add the layers of `alexnet` with a convolution that has no bias and is padded as TensorFlow does, for sizes that are multiples of 4.
+    """Add the layers of `alexnet`, but a convolution without bias that is padded as in TensorFlow, as in XNOR-Net of Larq Zoo.
 
-    So does XNOR-Net of Larq Zoo. Total stride 8.
+    Total stride 8. Windows are those of TensorFlow only if height and width are multiples of 4; `alexnet_xnor` refuses other sizes.
     """
     if options.same_padding:
-        raise UserError("after the stem 'alexnet_same' layers cannot pad as TensorFlow does, because its pooling has no padding")
+        raise UserError("with the stem 'alexnet_same' same_padding must be False: its pooling has no padding")
     features.add(_conv(options.init_features, 11, strides=4, same_padding=True))
     end(features, options, 0)
     features.add(nn.MaxPool2D(pool, 2))

@@ -16,7 +16,7 @@ import threading
 
 from commands import install_tools, output_of, run_main
 from make_wasm import COMPILER, PACKAGES, RELAXED_FLAG, make_page
-from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_networks
+from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_networks, check_peaks
 from support.native_program import FLAGS, build_program
 from wasm_encoding import in_final_encoding
 
@@ -62,6 +62,7 @@ def main():
         folder = pathlib.Path(name)
         check_multiply_add(machines, folder)
         check_kernels(WASM, folder)
+        check_peaks(WASM, folder)
         for machine in machines[1:]:
             check_kernels(machine, folder, kinds=FLOAT_KERNELS)  # the others are the same
         classify = PAGE / 'classify.js'

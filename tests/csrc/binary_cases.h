@@ -46,6 +46,8 @@ inline const Case kEdgeCases[] = {
     {{3648, 33, 3, 3, 1, 1, 1, 1, 1, true}, 2, 5, 0, 0, true, kF32, 0, 16, 22},    // n beyond i16, within 16 bits
     {{3648, 33, 3, 3, 1, 1, 1, 1, 1, false}, 5, 13, 0, 0, true, kF32, 0, 16, 24},  // the same, several tiles
     {{672, 80, 3, 3, 1, 1, 1, 1, 1, false}, 5, 7, 0, 0, true, kI16, 0, 16, 27},    // a pixel of 21 words
+    {{192, 232, 3, 3, 1, 1, 1, 1, 2, false}, 5, 7, 1, 1, true, kI16, 0, 16, 28},   // groups end with incomplete strips
+    {{128, 112, 3, 3, 1, 4, 1, 1, 1, true}, 3, 5, 0, 0, false, kF32, 0, 16, 29},   // columns that windows do not share
     {{64, 64, 2, 2, 4, 3, 1, 1, 1, false}, 5, 7, 0, 0, true, kI16, 0, 16, 23},     // stride beyond the window
     {{224, 64, 3, 3, 1, 1, 1, 1, 1, false}, 37, 2, 0, 0, true, kI16, 0, 16, 25},   // tiles of many rows
     {{96, 33, 3, 3, 1, 1, 1, 1, 1, false}, 40, 1, 0, 1, false, kI16, 0, 16, 26},

@@ -129,6 +129,7 @@ WITHOUT_STATISTICS = ('meliusnet22', 'quicknet_small', 'quicknet', 'quicknet_lar
 
 @pytest.mark.parametrize('name', larq.NETWORKS)
 def test_recorded_layers_have_the_published_number_of_parameters(name):
+    """The recording is complete; the tests that follow compare networks with it."""
     count = sum(
         math.prod(shape)
         for _, arrays in SAVED_LAYERS[name]
@@ -222,7 +223,7 @@ def test_layers_with_parameters_that_keras_files_do_not_hold_are_refused(tmp_pat
 # --- padding --------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kernel, stride', [(3, 2), (4, 2), (5, 2), (7, 2), (8, 4), (11, 4)])
+@pytest.mark.parametrize('kernel, stride', [(3, 2), (4, 2), (5, 2), (7, 2), (8, 4), (11, 4), (3, 4), (1, 4), (2, 1)])
 def test_same_padding_of_a_multiple_of_the_stride_puts_at_most_one_zero_less_before_than_behind(kernel, stride):
     x, weight = mx.nd.random.normal(shape=(2, 3, 12, 16)), mx.nd.random.normal(shape=(4, 3, kernel, kernel))
     layer = model_zoo.padding.padded(
@@ -231,7 +232,8 @@ def test_same_padding_of_a_multiple_of_the_stride_puts_at_most_one_zero_less_bef
     layer.initialize()
     (parameter,) = layer.collect_params().values()
     parameter.set_data(weight)
-    before, behind = (kernel - stride) // 2, (kernel - stride + 1) // 2
+    zeros = max(kernel - stride, 0)
+    before, behind = zeros // 2, (zeros + 1) // 2
     by_hand = mx.nd.pad(x, mode='constant', pad_width=(0, 0, 0, 0, before, behind, before, behind))
     expected = mx.nd.Convolution(by_hand, weight, kernel=(kernel, kernel), stride=(stride, stride), num_filter=4, no_bias=True)
     np.testing.assert_allclose(layer(x).asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-5)

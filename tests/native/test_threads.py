@@ -6,7 +6,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from support.engines import needs_engine
+from support.engines import INSTRUCTION_SETS as ALL_SETS
+from support.engines import needs_engine, require_instruction_set
 from support.native_program import INSTRUCTION_SETS
 from support.packed import make_image, make_program, write_packed
 from support.python_programs import run_python
@@ -50,10 +51,12 @@ def test_threads_that_cannot_be_started_are_an_error(build):
     assert done.returncode == 0, done.stdout
 
 
-def test_threads_can_measure_peaks_at_once(build_native):
+@pytest.mark.parametrize('instruction_set', ALL_SETS)
+def test_threads_can_measure_peaks_of_each_kind_at_once(build_native, instruction_set):
     """All functions of the C interface can be called by several threads concurrently."""
+    require_instruction_set(instruction_set)
     program = build_native('tests/csrc/peaks_test.cc', ['peak'], 'thread-sanitized')
-    done = subprocess.run([program, 'reference'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    done = subprocess.run([program, instruction_set], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
 
 

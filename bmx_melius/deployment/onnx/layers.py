@@ -4,7 +4,8 @@ With signs s, a value v = a s + c that is padded with p, and S the sum of all we
 
     conv(v, w) = conv(s, a w) + c S
 
-where s is padded with (p - c) / a. The rules of the converter make binary convolutions of it (`convert.rules.low_bit`), of bit planes too.
+where s is padded with (p - c) / a. The rules of the converter (`convert.rules.low_bit`) make binary convolutions of this, also of bit
+planes.
 """
 
 import numpy as np
@@ -142,7 +143,7 @@ class _Linear:
         return self._t.network.has_planes(signs.entry.node)
 
     def _binary(self, signs, weights, weight, bias):
-        """Add a layer that reads signs or bit planes, for which `weights` stand; return its `Entry`."""
+        """Add a layer that reads signs or bit planes, whose weight is the sum of `weights`; return its `Entry`."""
         total = sum(weights.parts).reshape(len(weight), -1).sum(axis=1)
         if weights.means is not None:
             total = total + weights.means * weight[0].size

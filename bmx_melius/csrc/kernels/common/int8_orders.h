@@ -5,8 +5,8 @@
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
-// Where the outputs of a block are, in bytes of its lanes; `moves`: not in their order. Otherwise the bytes are only
-// set if `always`.
+// For each output of a block, the lane that has it. `moves`: whether an output may be in another lane than its own. If
+// not, `bytes` and `integers` are only set with `always`, for kernels that permute in any case.
 struct OutputOrder {
     bool moves;
     alignas(16) uint8_t bytes[kInt8Lanes];

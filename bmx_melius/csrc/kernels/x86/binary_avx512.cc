@@ -2,7 +2,9 @@
 //
 // The layout of the prepared weights is [strip][tap][unit][16 lanes]. Blocks of up to 4 strips and 5 pixels keep their
 // sums in registers. Each word costs an exclusive or, a population count and an addition.
-// Windows of many words are counted by parities instead (binary_parities_avx512.h).
+//
+// Layers with at least 64 filters in a group are counted by parities instead, unless windows have fewer than 4 words
+// (binary_parities_avx512.h).
 #include <immintrin.h>
 
 #include <cstring>
@@ -24,7 +26,7 @@ constexpr int kMaxStrips = 4, kMaxPixels = 5;
 
 // Units are words, which are only copied.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
-    if (units == 2) {  // most layers have 64 channels more than the one before
+    if (units == 2) {  // common: layers of DenseNet and MeliusNet add 64 channels
         for (int pixel = 0; pixel < pixels; ++pixel, words += 2, packed += packed_stride) {
             std::memcpy(packed, words, 2 * kUnitBytes);
         }
@@ -41,10 +43,6 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
 }
 
 // --- weights
-
-size_t strip_words(const BinaryConv& conv) {
-    return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kLanes;
-}
 
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_words(conv) * sizeof(uint32_t); }
 
@@ -171,32 +169,22 @@ constexpr ConvolveBlock kPixelBlocks[kMaxPixels] = {convolve_block<kStrips, 1>, 
 constexpr const ConvolveBlock* kBlocks[kMaxStrips] = {kPixelBlocks<1>, kPixelBlocks<2>, kPixelBlocks<3>,
                                                       kPixelBlocks<4>};
 
-// Calls body(block, strips) for the first pixel of each row and block of strips.
-template <typename Body>
-void for_each_row(const BinaryConvRun& run, const Body& body) {
+void convolve_blocks(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
+    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv),
+                         affine_of_differing(conv)};
+    const int pixel_blocks = ceil_div(run.columns, kMaxPixels);
     for_each_strip_block<kMaxStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         for (int row = 0; row < run.rows; ++row) {
-            body(Block{strips, input + row * conv.stride_h * run.row_bytes, row * run.output_row}, count);
-        }
-    });
-}
-
-Shape shape_of(const BinaryConvRun& run) {
-    const BinaryConv& conv = *run.conv;
-    return {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv), affine_of_differing(conv)};
-}
-
-void convolve_blocks(const BinaryConvRun& run) {
-    const Shape shape = shape_of(run);
-    const int pixel_blocks = ceil_div(run.columns, kMaxPixels);
-    for_each_row(run, [&](const Block& row, int strips) {
-        for (int b = 0; b < pixel_blocks; ++b) {  // of nearly equal sizes
-            const int begin = static_cast<int>(int64_t(run.columns) * b / pixel_blocks);
-            const int end = static_cast<int>(int64_t(run.columns) * (b + 1) / pixel_blocks);
-            kBlocks[strips - 1][end - begin - 1](
-                run, shape, {row.strips, row.window + begin * shape.pixel_step, row.output + begin * run.output_pixel});
+            const uint8_t* window = input + row * conv.stride_h * run.row_bytes;
+            for (int b = 0; b < pixel_blocks; ++b) {  // of nearly equal sizes
+                const int begin = static_cast<int>(int64_t(run.columns) * b / pixel_blocks);
+                const int end = static_cast<int>(int64_t(run.columns) * (b + 1) / pixel_blocks);
+                kBlocks[count - 1][end - begin - 1](
+                    run, shape,
+                    {strips, window + begin * shape.pixel_step, row * run.output_row + begin * run.output_pixel});
+            }
         }
     });
 }

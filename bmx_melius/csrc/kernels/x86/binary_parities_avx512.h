@@ -13,7 +13,6 @@
 #pragma once
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/common/arithmetic.h"
@@ -29,7 +28,12 @@ constexpr int kMinParityUnits = 4;             // of a window, for count_windows
 constexpr int kMinParityFilters = 64;          // of a group; fewer are not worth the copies and loads of words
 constexpr size_t kParityRowsBytes = 16 << 10;  // of the rows copied at a time, so that they stay in the L1 cache
 
+constexpr int kWindowStrips = 4;  // of the filters that are counted at once
+
 inline int window_units(const BinaryConv& conv) { return conv.kernel_h * conv.kernel_w * conv.group_units(); }
+
+// Words of the prepared weights of a strip.
+inline size_t strip_words(const BinaryConv& conv) { return size_t(window_units(conv)) * kLanes; }
 
 inline bool uses_parities(const BinaryConv& conv) {
     return window_units(conv) >= kMinParityUnits && conv.out_channels / conv.groups >= kMinParityFilters;
@@ -50,12 +54,13 @@ class ParityRows {
     ptrdiff_t row_words() const { return 1 + columns_ * column_words_ + kLanes; }
     ptrdiff_t pixel_words() const { return (shared_ ? conv_.stride_w : conv_.kernel_w) * column_words_; }
     int rows_at_once(int rows) const {
-        return std::clamp(static_cast<int>(kParityRowsBytes / (row_words() * sizeof(uint32_t))), 1, rows);
+        const auto fitting = static_cast<int>(kParityRowsBytes / row_bytes());
+        return fitting < 1 ? 1 : min(fitting, rows);
     }
     // Bytes for the rows at once of maps of at most this size.
     size_t bytes(int rows) const {
-        const size_t row = row_words() * sizeof(uint32_t);
-        return std::min(rows * row, std::max(row, kParityRowsBytes));
+        const size_t all = rows * row_bytes(), most = row_bytes() > kParityRowsBytes ? row_bytes() : kParityRowsBytes;
+        return all < most ? all : most;
     }
 
     // `input`: the first word under the window of the first pixel of the rows.
@@ -71,6 +76,8 @@ class ParityRows {
     }
 
   private:
+    size_t row_bytes() const { return row_words() * sizeof(uint32_t); }
+
     static void load(const uint8_t* from, __m128i& x) { x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
     static void load(const uint8_t* from, __m256i& x) {
         x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
@@ -342,8 +349,8 @@ inline void count_windows(const uint8_t* first, ptrdiff_t to_second, const uint3
 template <int kStrips, typename T>
 void convolve_windows(const BinaryConvRun& run, const ParityRows& map, const Strip* strips, const uint32_t* words,
                       int row, int rows) {
-    const ptrdiff_t strip_words = ptrdiff_t(window_units(*run.conv)) * kLanes;
-    const uint32_t* weights = static_cast<const uint32_t*>(run.weights) + strips[0].index * strip_words;
+    const ptrdiff_t words_of_strip = strip_words(*run.conv);
+    const uint32_t* weights = static_cast<const uint32_t*>(run.weights) + strips[0].index * words_of_strip;
     const StripStore<kStrips, T> store(run, strips);
     struct Pixel {
         const uint32_t* window;
@@ -367,7 +374,7 @@ void convolve_windows(const BinaryConvRun& run, const ParityRows& map, const Str
         const Pixel first = take(), second = left > 1 ? take() : first;
         const auto* window = reinterpret_cast<const uint8_t*>(first.window);
         __m512i sums[2][kStrips];
-        count_windows(window, reinterpret_cast<const uint8_t*>(second.window) - window, weights, strip_words, sums);
+        count_windows(window, reinterpret_cast<const uint8_t*>(second.window) - window, weights, words_of_strip, sums);
         store(sums[0], __builtin_popcount(*first.window), first.output);
         if (left > 1) {
             store(sums[1], __builtin_popcount(*second.window), second.output);
@@ -378,8 +385,8 @@ void convolve_windows(const BinaryConvRun& run, const ParityRows& map, const Str
 template <typename T>
 using ConvolveWindows = void (*)(const BinaryConvRun&, const ParityRows&, const Strip*, const uint32_t*, int, int);
 template <typename T>
-constexpr ConvolveWindows<T> kWindows[] = {convolve_windows<1, T>, convolve_windows<2, T>, convolve_windows<3, T>,
-                                           convolve_windows<4, T>};
+constexpr ConvolveWindows<T> kWindows[kWindowStrips] = {convolve_windows<1, T>, convolve_windows<2, T>,
+                                                        convolve_windows<3, T>, convolve_windows<4, T>};
 
 inline void convolve_by_parities(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
@@ -389,7 +396,7 @@ inline void convolve_by_parities(const BinaryConvRun& run) {
     for (int row = 0; row < run.rows; row += step) {
         const int rows = min(step, run.rows - row);
         int group = -1;
-        for_each_strip_block<4>(run, [&](const Strip* strips, int count) {
+        for_each_strip_block<kWindowStrips>(run, [&](const Strip* strips, int count) {
             if (strips[0].group != group) {
                 group = strips[0].group;
                 const uint8_t* input = run.input + group * conv.group_units() * sizeof(uint32_t);

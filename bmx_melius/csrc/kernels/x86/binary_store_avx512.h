@@ -1,6 +1,8 @@
-// Storing the results of one or two strips in 512-bit registers, the last step of a convolution.
+// Storing the results of strips in 512-bit registers, the last step of a convolution.
 #pragma once
 #include <immintrin.h>
+
+#include <type_traits>
 
 #include "kernels/common/binary_strips.h"
 
@@ -64,12 +66,12 @@ class StripStore {
           addend_(static_cast<const T*>(run.addend)),
           complete_(kStrips % 2 == 0 && strips[kStrips - 1].end - strips[0].begin == kStrips * kLanes) {}
 
-    // `excess` is subtracted from all sums. `at` is the index of filter 0 of the pixel.
+    // `excess` is subtracted from all numbers. `at`: index in the output of filter 0 of the pixel.
     void operator()(const __m512i (&sums)[kStrips], int excess, ptrdiff_t at) const {
         const int constant = affine_.constant + affine_.scale * excess;
         T* output = output_ + at;
         const T* addend = addend_ ? addend_ + at : nullptr;
-        if constexpr (sizeof(T) == sizeof(int16_t)) {
+        if constexpr (std::is_same_v<T, int16_t>) {
             if (complete_) {
                 return store_complete(sums, constant, output + strips_[0].begin,
                                       addend ? addend + strips_[0].begin : nullptr);

@@ -16,11 +16,11 @@ weights on padding, and
 
     conv(a, P) = (sum of d_i f_j H_ij + (a_n - 2p) sum of f_j U_j + 2p S) / 2
 
-A mean m per filter multiplies the sum of the window. The sum over the channels of a pixel is a 1 x 1 binary convolution with one filter of
-ones, for all filters; the sum over the window and the product with m are one convolution of that map. Let q be what H is padded with, as a
-value: 0, or of signs -1, 0 or 1. The sum of (p - q) P + p m over the weights on padding is the difference between a convolution of a map of
-ones and its value where no weight is on padding. That map is a second channel of the first one, or the only one if signs are padded with
-another number than -1, 0 and 1 and m is 0.
+A mean m per filter multiplies the sum of the window. A 1 x 1 binary convolution with one filter of ones adds the channels of each pixel;
+one float convolution of this map, for all filters, adds the window and multiplies by m. If the binary convolutions pad with another value q
+than the padding p of the layer (because m is not 0, or signs are padded with a number other than -1, 0 and 1), the sum of (p - q) P + p m
+over the weights on padding is missing. It is the sum over all weights minus a convolution of a map of ones, which is a second channel of
+the map of sums, or the only one if m is 0.
 """
 
 import dataclasses
@@ -89,25 +89,25 @@ def _sum(builder, node, x, levels, weights, attributes):
         planes, source = builder.planes(x, levels)
         read, middle = [(plane.bits, plane.step / 2, plane.count) for plane in planes], levels[-1] / 2
         by_level = pad_value == 0 or weights.means is not None
-        of_bits, padding = (-1, 0) if by_level else (0, pad_value)
+        bit_padding, represented_padding = (-1, 0) if by_level else (0, pad_value)
         shift = total * (middle if by_level else pad_value)
     else:
         read, middle, shift = [(builder.bits(x, node.marks.get('encoding', 'sign')), 1, 1)], 0, 0
-        of_bits = padding = int(pad_value) if pad_value in (-1, 0, 1) else -1
+        bit_padding = represented_padding = int(pad_value) if pad_value in (-1, 0, 1) else -1
 
     def products(bits, factor, planes):
         """Add the convolutions of `bits` with all parts; return terms of a sum (number, factor)."""
         number = flat_if_dense(builder, node, bits)
-        return [(part.convolution(builder, node, number, of_bits, planes), factor * part.factor) for part in parts]
+        return [(part.convolution(builder, node, number, bit_padding, planes), factor * part.factor) for part in parts]
 
-    # the engine adds a result to that of a convolution if it is computed before
-    computed_before = _window_sums(builder, node, weights, read, middle, padding, pad_value, attributes)
-    terms = [term for bits in read for term in products(*bits)]
-    if padding and levels:
+    # before the binary convolutions: the engine adds a result that exists in the step of a convolution
+    window_sums = _window_sums(builder, node, weights, read, middle, represented_padding, pad_value, attributes)
+    terms = [term for plane in read for term in products(*plane)]
+    if represented_padding and levels:
         channels = builder.value(source).channels
         always = {'threshold': np.full(channels, -np.inf, dtype=np.float32), 'flip': np.zeros(channels, dtype=bool)}
         terms += products(builder.add('threshold', [source], always), middle - pad_value, 1)
-    terms += computed_before
+    terms += window_sums
     if int(node.marks.get('offset', 0)):
         terms = [(number, factor / 2) for number, factor in terms]
         shift = (shift + weights.parts[0][0].size) / 2
