@@ -167,7 +167,7 @@ class Evaluator:
             return []
         if operator.kind in _BY_AXIS and operator.attributes.get('axis', 1) % len(self.shape(name)) != 1:
             return []
-        if operator.kind not in _PARAMETERS_BY_CHANNEL and any(self.by_channel(source, self.shape(name)) is None for source in constants):
+        if operator.kind not in PARAMETERS_BY_CHANNEL and any(self.by_channel(source, self.shape(name)) is None for source in constants):
             return []
         return sources
 
@@ -223,7 +223,7 @@ class Evaluator:
             for source in operator.inputs:
                 if source and source not in self.varying:
                     array = self.constant(source)
-                    if operator.kind not in _PARAMETERS_BY_CHANNEL:
+                    if operator.kind not in PARAMETERS_BY_CHANNEL:
                         array = self.by_channel(source, shape)
                     initializers[source] = onnx.numpy_helper.from_array(np.ascontiguousarray(array), source)
         originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
@@ -256,7 +256,7 @@ class Evaluator:
 
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis
-_PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
+PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
 # Not those that are periodic: they may take a value around any number.
 ELEMENTWISE = frozenset(
     (

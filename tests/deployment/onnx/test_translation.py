@@ -193,6 +193,64 @@ def test_maps_with_the_channels_last_are_left_as_they_are_computed(imported):
     assert 'left out at the end: Transpose' in ' '.join(report.notes)
 
 
+def points(dense, count=6):
+    """Return a model of points x (1, 4, n) with a real dense layer of each point, signs of it, and the binary dense layer `dense`."""
+    nodes = [
+        node('Transpose', 'x', 'l', perm=[0, 2, 1]),
+        node('MatMul', 'l first', 'm'),
+        node('Add', 'm bias', 'a'),
+        *sign('a', 's'),
+        *dense,
+    ]
+    last = [node('BatchNormalization', 'd gamma beta mean var', 'n'), node('ReduceMax', 'n', 'p', axes=[2], keepdims=0)]
+    constants = {
+        'first': normal(4, 8),
+        'bias': normal(8),
+        'weight': signs(8, 5),
+        'five': normal(5),
+        'sizes': np.array([1, count, 5]),
+        **NUMBERS,
+    }
+    statistics = {'gamma': normal(5), 'beta': normal(5), 'mean': normal(5), 'var': normal(5) ** 2 + 1}
+    constants.update(rows=np.array([-1, 8]), **statistics)
+    return make([*nodes, *last, node('MatMul', 'p matrix')], {**constants, 'matrix': normal(5, 3)}, {'x': (1, 4, count)})
+
+
+DENSE_OF_POINTS = {
+    'MatMul': [node('MatMul', 's weight', 'g'), node('Add', 'five g', 'c'), node('Transpose', 'c', 'd', perm=[0, 2, 1])],
+    'rows': [
+        *(node('Reshape', 's rows', 'r'), node('Gemm', 'r weight five', 'g', alpha=0.5, beta=2.0), node('Add', 'g five', 'h')),
+        *(node('Reshape', 'h sizes', 'c'), node('Transpose', 'c', 'd', perm=[0, 2, 1])),
+    ],
+    'norm of rows': [
+        *(node('Reshape', 's rows', 'r'), node('MatMul', 'r weight', 'g'), node('BatchNormalization', 'g gamma beta mean var', 'h')),
+        *(node('Reshape', 'h sizes', 'c'), node('Transpose', 'c', 'd', perm=[0, 2, 1])),
+    ],
+}
+
+
+@pytest.mark.parametrize('dense', DENSE_OF_POINTS)
+def test_dense_layers_of_each_point_are_convolutions(dense, imported):
+    imported(points(DENSE_OF_POINTS[dense]), 1, x=normal(1, 4, 6))
+
+
+def test_sequences_with_the_channels_last_have_them_second_in_the_packed_network(imported):
+    nodes = [node('Transpose', 'x', 'm', perm=[0, 2, 1]), node('Conv', 'm first', 'a'), *sign('a', 's'), node('Conv', 's weight', 'c')]
+    constants = {'first': normal(8, 4, 3), 'weight': signs(8, 8, 1), 'matrix': normal(8, 3), **NUMBERS}
+    last = [node('Transpose', 'c', 't', perm=[0, 2, 1]), node('MatMul', 't matrix', 'd'), node('LogSoftmax', 'd', 'y', axis=-1)]
+    report = imported(make([*nodes, *last], constants, {'x': (1, 9, 4)}), 1, same=False)
+    assert report.notes[:1] == ['left out at the end: Transpose, LogSoftmax; in place of the output y: d_channels_second']
+    assert 'the input x has the channels second in the packed network: (1, 4, 9)' in report.notes
+
+
+def test_normalizations_of_positions_are_not_taken_for_those_of_channels(tmp_path):
+    nodes = [node('Transpose', 'x', 'l', perm=[0, 2, 1]), node('BatchNormalization', 'l gamma beta mean var', 'n')]
+    last = [node('MatMul', 'n first', 'a'), *sign('a', 's'), node('MatMul', 's weight', 'm'), node('Transpose', 'm', 'y', perm=[0, 2, 1])]
+    statistics = {'gamma': normal(6), 'beta': normal(6), 'mean': normal(6), 'var': normal(6) ** 2 + 1}
+    model = make([*nodes, *last], {'first': normal(4, 8), 'weight': signs(8, 5), **statistics, **NUMBERS}, {'x': (1, 4, 6)})
+    refused(model, tmp_path, 'only the product of vectors with a constant matrix')
+
+
 def test_only_what_has_no_packed_form_is_left_out_at_the_end(imported):
     nodes, constants = begin()
     last = [node('GlobalAveragePool', 'c', 'p'), node('Flatten', 'p', 'f'), node('Softmax', 'f', 'y', axis=1)]
