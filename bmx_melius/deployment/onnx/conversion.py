@@ -14,6 +14,7 @@ from ...vision.preprocessing import InputSpec
 from ..convert.calibration import RANGES
 from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
+from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from . import layers  # noqa: F401  registers its translations
 from .evaluation import Evaluator, input_shapes
@@ -141,7 +142,8 @@ def import_onnx(
     tied = list(translator.tied)
     if tied:
         _require_permission(model, translator, zero_is_positive)
-        translator = Translator(without_ties(evaluator, translator.tied))
+        steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
+        translator = Translator(without_ties(evaluator, translator.tied), steps)
         outputs = translator.translate(model.outputs)
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
@@ -150,7 +152,8 @@ def import_onnx(
     packed = pack(translator.network, verify, half, calibrated)
     report = packed.report
     if report.left or report.packed_operators != 1:
-        left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]
+        first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others
+        left = [f'node {each.node} ({each.operator}): {each.reason}' for each in first_causes]
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
     if tied:
         translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(tied)}')

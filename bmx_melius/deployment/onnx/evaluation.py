@@ -252,7 +252,11 @@ class Evaluator:
     def _spend(self, operations):
         self._left -= operations
         if self._left < 0:
-            raise UserError(f'{self.model.path} has more elementwise operators that take few levels, but are not steps, than can be tried')
+            raise UserError(
+                f'{self.model.path} is refused: the search for signs and quantizers takes too long. Values with few pixels look like results of '
+                'one: give a larger image or batch (--input-shape, or the input of torch.onnx.export). Chains of elementwise operators are '
+                'tried from each value: run onnxsim on the model, which shortens them'
+            )
 
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis

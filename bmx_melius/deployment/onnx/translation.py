@@ -97,6 +97,12 @@ _AT_THE_END = (
 class Translator:
     """A model being translated.
 
+    Parameters
+    ----------
+    evaluator : Evaluator
+    steps : dict of str to recognition.Step
+        Steps that are known already, by the names of their values.
+
     Attributes
     ----------
     network : OnnxNetwork
@@ -107,13 +113,13 @@ class Translator:
         Values that are signs, but 0 where their argument is.
     """
 
-    def __init__(self, evaluator):
+    def __init__(self, evaluator, steps=None):
         self.evaluator, self.network = evaluator, OnnxNetwork(evaluator)
         self.layers, self.notes, self.tied = [], [], {}
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
-        self._steps = {}
+        self._steps = dict(steps or {})
         self._rounded = _rounded_values(evaluator.model.operators)
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -181,7 +187,8 @@ class Translator:
             try:
                 self._translate(operator)
             except UntranslatableError as error:
-                reason = str(error) if isinstance(error, RefusedError) else f'node {operator.name} ({operator.kind}): {error}'
+                reason = str(error) if isinstance(error, RefusedError) else self._cause(operator)
+                reason = reason or f'node {operator.name} ({operator.kind}): {error}'
                 self._refused.update(dict.fromkeys(operator.outputs, reason))
         try:
             outputs = [value for name in outputs for value in self._packable(name)]
@@ -189,6 +196,12 @@ class Translator:
         except UntranslatableError as error:
             raise UserError(f'{self.evaluator.model.path}: {error}') from error
         return outputs
+
+    def _cause(self, operator):
+        """Return why a value that an operator reads is refused, '' if none is. What is padded is no cause: layers read it in another way."""
+        producers = self.evaluator.producers
+        refused = (name for name in operator.inputs if name in self._refused and name not in self.padded_signs)
+        return next((self._refused[name] for name in refused if producers[name].kind != 'Pad'), '')
 
     def _packable(self, output):
         """Return the values from which an output is computed, without the operators at the end that move or normalize its elements."""
@@ -699,7 +712,8 @@ _SHUFFLE = [0, 2, 1, 3, 4]  # of the axes of a map whose channels are split in g
 def _require_flattening(t, operator, before, after):
     """Raise `UntranslatableError` unless a reshape flattens a map, makes one of a vector, or is a part of a channel shuffle."""
     flattens = len(after) == 2 or len(before) == 2 and set(after[2:]) == {1}
-    if before[0] == after[0] and (flattens or max(len(before), len(after)) < 5 and map_shape(before) == map_shape(after)):
+    maps = min(len(before), len(after)) > 2 and max(len(before), len(after)) < 5
+    if before[:1] == after[:1] and (flattens or maps and map_shape(before) == map_shape(after)):
         return
     readers = [other for other in t.evaluator.model.operators if operator.outputs[0] in other.inputs]
     beside = [t.evaluator.producers.get(operator.inputs[0]), *readers]

@@ -248,7 +248,7 @@ def test_normalizations_of_positions_are_not_taken_for_those_of_channels(tmp_pat
     last = [node('MatMul', 'n first', 'a'), *sign('a', 's'), node('MatMul', 's weight', 'm'), node('Transpose', 'm', 'y', perm=[0, 2, 1])]
     statistics = {'gamma': normal(6), 'beta': normal(6), 'mean': normal(6), 'var': normal(6) ** 2 + 1}
     model = make([*nodes, *last], {'first': normal(4, 8), 'weight': signs(8, 5), **statistics, **NUMBERS}, {'x': (1, 4, 6)})
-    refused(model, tmp_path, 'only the product of vectors with a constant matrix')
+    refused(model, tmp_path, 'it permutes the axes')
 
 
 def test_only_what_has_no_packed_form_is_left_out_at_the_end(imported):
@@ -256,6 +256,24 @@ def test_only_what_has_no_packed_form_is_left_out_at_the_end(imported):
     last = [node('GlobalAveragePool', 'c', 'p'), node('Flatten', 'p', 'f'), node('Softmax', 'f', 'y', axis=1)]
     report = imported(make([*nodes, node('Conv', 's weight', 'c'), *last], {**constants, 'weight': signs(8, 8, 1, 1)}), 1, same=False)
     assert report.outputs == ['f']
+
+
+CAUSES = {
+    'an operator of one axis': (
+        [node('Reshape', 'c line', 'r'), node('Reshape', 'r map', 'm'), node('Relu', 'm')],
+        r'node r \(Reshape\): it reshapes',
+    ),
+    'an unknown operator': ([node('Hardmax', 'c', 'h'), node('Gather', 'h one_index', axis=1)], r'node h \(Hardmax\): there is no packed'),
+    'a sum of maxima': ([node('ReduceMax', 'c', 'm', axes=[1]), node('Mul', 'c m')], r'node m \(max\): it is the maximum over the axes'),
+}
+
+
+@pytest.mark.parametrize('last', CAUSES)
+def test_the_first_operator_without_a_packed_form_is_named(last, tmp_path):
+    nodes, constants = begin()
+    last, words = CAUSES[last]
+    constants.update(weight=signs(8, 8, 1, 1), line=np.array([-1]), map=np.array([1, 8, 6, 6]), one_index=np.array([0, 1]))
+    refused(make([*nodes, node('Conv', 's weight', 'c'), *last], constants), tmp_path, words)
 
 
 def test_inputs_that_nothing_reads_are_named(imported):
