@@ -16,7 +16,7 @@ from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
-from . import layers  # noqa: F401  registers its translations
+from . import layers, normalization  # noqa: F401  register their translations
 from .evaluation import Evaluator, input_shapes
 from .layout import with_channels_second
 from .model import read_model

@@ -85,7 +85,7 @@ def _step_from(evaluator, cone, name):
 
 def _has_few_numbers(array):
     """Return whether a value of a sample has few different numbers in each channel, up to rounding errors."""
-    if array.ndim < 2 or not array.size or array.dtype != np.float32 or not np.isfinite(array).all():
+    if array.ndim < 2 or not array.size or array.dtype not in (np.float32, bool) or not np.isfinite(array).all():
         return False
     scale = max(float(np.abs(array).max()), 1e-30)
     by_channel = np.rint(array.swapaxes(0, 1).reshape(array.shape[1], -1) / (scale * _EQUAL))
@@ -274,10 +274,12 @@ def _number(positions):
     return bits.astype(np.uint32).view(np.float32)
 
 
-_NONNEGATIVE = ('Relu', 'Sigmoid', 'Abs', 'Softplus', 'Softmax', 'Exp')
+_POSITIVE = ('Sigmoid', 'Softplus', 'Softmax', 'Exp')
+_NONNEGATIVE = (*_POSITIVE, 'Relu', 'Abs', 'Sqrt', 'ReduceL1', 'ReduceL2', 'ReduceSumSquare')
 _PRESERVING = (
     *('MaxPool', 'AveragePool', 'GlobalAveragePool', 'GlobalMaxPool', 'Concat', 'Reshape', 'Flatten', 'Transpose', 'Identity', 'Dropout'),
-    *('Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Add', 'Sum', 'Mul', 'ReduceMean', 'ReduceMax', 'DepthToSpace'),
+    *('Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Add', 'Sum', 'Mul', 'ReduceMean', 'ReduceMax', 'ReduceSum', 'DepthToSpace'),
+    *('Expand', 'Div', 'Reciprocal'),
 )
 
 
@@ -308,6 +310,30 @@ def is_nonnegative(evaluator, name):
             continue
         if operator.kind not in _PRESERVING or operator.attributes.get('mode', 'nearest') == 'cubic':
             return False
-        count = 1 if operator.kind in ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean') else None
+        if operator.kind == 'Mul' and operator.inputs[0] == operator.inputs[1]:
+            continue
+        count = 1 if operator.kind in _OF_THE_FIRST else None
         waiting.extend(source for source in operator.inputs[:count] if source)
     return True
+
+
+# Operators whose other inputs are sizes and axes.
+_OF_THE_FIRST = ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean', 'ReduceMax', 'ReduceSum', 'Expand')
+
+
+def is_positive(evaluator, name):
+    """Return whether a value is positive, because of the operators that compute it."""
+    constant, operator = evaluator.constant(name), evaluator.producers.get(name)
+    if constant is not None:
+        return constant.dtype.kind == 'f' and bool((constant > 0).all())
+    if operator is None:
+        return False
+    if operator.kind in ('Sqrt', 'Expand', 'Identity'):
+        return is_positive(evaluator, operator.inputs[0])
+    if operator.kind == 'Reciprocal':
+        return is_nonnegative(evaluator, operator.inputs[0])
+    if operator.kind in ('Mul', 'Div'):
+        return all(is_positive(evaluator, source) for source in operator.inputs)
+    if operator.kind == 'Add':
+        return is_nonnegative(evaluator, name) and any(is_positive(evaluator, source) for source in operator.inputs)
+    return operator.kind in _POSITIVE

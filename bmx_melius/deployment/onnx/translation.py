@@ -20,8 +20,9 @@ from ...errors import UserError
 from ..convert.builder import map_shape
 from ..convert.network import Entry
 from .evaluation import ELEMENTWISE
+from .layout import to_last, to_second
 from .network import OnnxNetwork
-from .recognition import find_step
+from .recognition import find_step, is_nonnegative, is_positive
 
 TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
 
@@ -119,6 +120,7 @@ class Translator:
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
+        self.reshaped, self.last = {}, {}  # name of a value with the elements of a map, in another shape or the channels last -> Entry
         self._steps = dict(steps or {})
         self._rounded = _rounded_values(evaluator.model.operators)
 
@@ -138,6 +140,18 @@ class Translator:
     def set(self, name, entry):
         """Record the `Entry` of a value."""
         self._entries[name] = entry
+
+    def map_of(self, name):
+        """Return the `Entry` of the map whose elements a value has, in its own shape or another one."""
+        return self.reshaped.get(name) or self.last.get(name) or self.entry(name)
+
+    def set_map(self, operator, entry):
+        """Record the map whose elements the output of an operator has, in the shape of its first input."""
+        name, output = operator.inputs[0], operator.outputs[0]
+        if name not in self.reshaped and name not in self.last:
+            return self.set(output, entry)
+        (self.reshaped if name in self.reshaped else self.last)[output] = entry
+        raise RefusedError(self._refused[name])  # what other operators would read
 
     def constant(self, name):
         """Return the array of a constant, or None."""
@@ -244,8 +258,28 @@ class Translator:
     def step(self, name):
         """Return the `Step` by which a value is computed, or None."""
         if name not in self._steps:
-            self._steps[name] = find_step(self.evaluator, name) if name in self.evaluator.producers else None
+            step = find_step(self.evaluator, name) if name in self.evaluator.producers else None
+            self._steps[name] = step and self._without_positive_factors(step)
         return self._steps[name]
+
+    def _without_positive_factors(self, step):
+        """Return a step of what is before positive factors and divisors that depend on the data, such as a deviation: its sign is the same."""
+        while len(step.comparisons) == 1 and not step.comparisons[0][0].any():
+            operator = self.evaluator.producers.get(step.source)
+            if operator is None or operator.kind not in ('Mul', 'Div'):
+                break
+            factor = is_positive if operator.kind == 'Mul' else is_nonnegative  # a quotient of 0 is not a number
+            first, second = operator.inputs
+            numbers = [(first, second), *([(second, first)] if operator.kind == 'Mul' else [])]
+            sources = [
+                a
+                for a, b in numbers
+                if a in self.evaluator.varying and self.shape(a) == self.shape(step.source) and factor(self.evaluator, b)
+            ]
+            if not sources:
+                break
+            step = dataclasses.replace(step, source=sources[0])
+        return step
 
     def _padding_before(self, step):
         """Return the operator that pads the map that a step compares with a constant, or None."""
@@ -326,7 +360,8 @@ class Translator:
             scaled = self.add_inner(operator, 'broadcast_mul', [entry, factor], shape)
             return self.network.add('broadcast_add', f'{operator.name}_levels', [scaled, summand], shape, value=name)
         scaled = self.add_inner(operator, '_mul_scalar', [entry], shape, {'scalar': scale})
-        return self.network.add('_plus_scalar', f'{operator.name}_levels', [scaled], shape, {'scalar': shift}, value=name)
+        value = name if self.evaluator.sampled[name].dtype == np.float32 else (name, _as_float32)  # conditions are bool
+        return self.network.add('_plus_scalar', f'{operator.name}_levels', [scaled], shape, {'scalar': shift}, value=value)
 
     def levels_of(self, name):
         """Return the `Signs` of a value that takes few levels, or None."""
@@ -461,7 +496,24 @@ _EXTREMES = {'Max': ('broadcast_maximum', '_maximum_scalar'), 'Min': ('broadcast
 
 @translate(*_ARITHMETIC)
 def _arithmetic(t, operator):
-    t.add(operator, _ARITHMETIC[operator.kind], [_operand(t, operator, name) for name in operator.inputs])
+    operands = [_operand(t, operator, name) for name in operator.inputs]
+    if operator.kind != 'Mul':
+        operands = _of_one_shape(t, operator, operands)
+    t.add(operator, _ARITHMETIC[operator.kind], operands)
+
+
+def _of_one_shape(t, operator, operands):
+    """Return two values of which one is repeated to the shape of the other, which a program does in products only: as that with ones."""
+    shape = t.shape(operator.outputs[0])
+    whole = next((entry for entry in operands if entry.node.depends_on_data and t.network.shape(entry) == shape), None)
+    repeated = []
+    for entry in operands:
+        if whole is not None and entry.node.depends_on_data and t.network.shape(entry) != shape:
+            zeros = t.add_inner(operator, '_mul_scalar', [whole], shape, {'scalar': 0.0})
+            ones = t.add_inner(operator, '_plus_scalar', [zeros], shape, {'scalar': 1.0})
+            entry = t.add_inner(operator, 'broadcast_mul', [ones, entry], shape)
+        repeated.append(entry)
+    return repeated
 
 
 @translate('Div')
@@ -515,6 +567,32 @@ def _extreme(t, operator):
         t.add(operator, of_number, [t.entry(x)], {'scalar': float(numbers[0].reshape(-1)[0])})
     else:
         raise UntranslatableError('it compares with several numbers')
+
+
+@translate('Where')
+def _where(t, operator):
+    """Add condition * first + (1 - condition) * second, whose condition is a step."""
+    condition, *choices = operator.inputs
+    shape, terms = t.shape(operator.outputs[0]), []
+    if t.constant(condition) is not None:
+        raise UntranslatableError('its condition is a constant')
+    chosen = t.entry(condition)
+    other = t.add_inner(operator, '_rminus_scalar', [chosen], t.network.shape(chosen), {'scalar': 1.0})
+    for mask, name in ((chosen, choices[0]), (other, choices[1])):
+        constant = t.constant(name)
+        if constant is None or constant.any():
+            terms.append(t.add_inner(operator, 'broadcast_mul', [mask, _operand(t, operator, name)], shape))
+    t.add(operator, 'elemwise_add' if len(terms) == 2 else 'identity', terms or [t.entry(condition)])
+
+
+_LOGIC = {'And': 'broadcast_mul', 'Or': 'broadcast_maximum'}  # of numbers 0 and 1
+
+
+@translate('Not', *_LOGIC)
+def _logic(t, operator):
+    output, inputs = operator.outputs[0], [t.entry(name) for name in operator.inputs]
+    kind, attributes = ('_rminus_scalar', {'scalar': 1.0}) if operator.kind == 'Not' else (_LOGIC[operator.kind], None)
+    t.set(output, t.network.add(kind, operator.name, inputs, t.shape(output), attributes, value=(output, _as_float32)))
 
 
 @translate('Sum')
@@ -682,8 +760,11 @@ def _reduced_axes(t, operator):
 
 
 def _add_reduction(t, operator, name, axes):
-    attributes = {'axis': axes, 'keepdims': bool(operator.attributes.get('keepdims', 1))}
-    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [t.entry(name)], attributes)
+    keeps, entry = bool(operator.attributes.get('keepdims', 1)), t.entry(name)
+    if operator.kind == 'ReduceMean' and keeps and len(axes) > 1 and axes == tuple(range(1, len(t.shape(name)))):
+        shape = (*t.shape(name)[:2], *(1,) * (len(axes) - 1))
+        entry, axes = t.add_inner(operator, 'mean', [entry], shape, {'axis': axes[1:], 'keepdims': True}), (1,)
+    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [entry], {'axis': axes, 'keepdims': keeps})
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------
@@ -701,8 +782,15 @@ def _concat(t, operator):
 
 @translate('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
 def _reshape(t, operator):
-    shape = t.shape(operator.outputs[0])
-    _require_flattening(t, operator, t.shape(operator.inputs[0]), shape)
+    name, shape = operator.inputs[0], t.shape(operator.outputs[0])
+    if name in t.reshaped and t.network.shape(t.reshaped[name]) == shape:
+        return t.add(operator, 'identity', [t.reshaped[name]])
+    try:
+        _require_flattening(t, operator, t.shape(name), shape)
+    except UntranslatableError:
+        if t.shape(name)[:1] == shape[:1] and len(t.shape(name)) > 2:
+            t.reshaped[operator.outputs[0]] = t.entry(name)
+        raise
     _moved(t, operator, 'Reshape', {'shape': shape})
 
 
@@ -729,7 +817,11 @@ def _transpose(t, operator):
         t.add(operator, 'identity')
     elif order == tuple(_SHUFFLE):
         _moved(t, operator, 'transpose', {'axes': order})
+    elif operator.inputs[0] in t.last and list(order) == to_second(rank):
+        t.add(operator, 'identity', [t.last[operator.inputs[0]]])
     else:
+        if list(order) == to_last(rank):
+            t.last[operator.outputs[0]] = t.entry(operator.inputs[0])
         raise UntranslatableError(f'it permutes the axes by {order}; channel shuffles can be packed')
 
 

@@ -258,6 +258,90 @@ def test_only_what_has_no_packed_form_is_left_out_at_the_end(imported):
     assert report.outputs == ['f']
 
 
+def inner(nodes, **constants):
+    """Return a model whose nodes compute d (1, 8, 6, 6) from c, before a binary layer that reads the signs of d.
+
+    c has sums of seven signs, none of which is 0.
+    """
+    first, more = begin(7)
+    more.update(weight=signs(8, 7, 1, 1), other=signs(8, 8, 3, 3, seed=1), small=np.float32(0.01), **constants)
+    last = [*sign('d', 'e'), node('Conv', 'e other', 'f'), node('Add', 'f eight')]
+    return make([*first, node('Conv', 's weight', 'b'), node('Mul', 'b scales', 'c'), *nodes, *last], {**more, **TERMS})
+
+
+TERMS = {'scales': normal(8, 1, 1), 'eight': normal(8, 1, 1), 'group': np.array([1, 4, -1]), 'map': np.array([1, 8, 6, 6])}
+TERMS.update(
+    gammas=normal(8),
+    betas=normal(8),
+    halves=np.full((8, 6, 6), 0.5, np.float32),
+    ones=np.ones(4, np.float32),
+    zeros=np.zeros(4, np.float32),
+)
+DATA_DEPENDENT = {
+    'minus its mean': [node('ReduceMean', 'c', 'm', axes=[2, 3]), node('Sub', 'c m', 'd')],
+    'plus channels': [node('ReduceMean', 'c', 'm', axes=[1]), node('Add', 'm c', 'd')],
+    'minus the mean of all': [node('ReduceMean', 'c', 'm', axes=[1, 2, 3]), node('Sub', 'c m', 'd')],
+    'where': [node('Greater', 'c sixth', 'g'), node('Mul', 'c eight', 'k'), node('Where', 'g k c', 'd')],
+    'where of constants': [node('Less', 'c eight', 'g'), node('Where', 'g sixth c', 'd')],
+    'where of logic': [
+        *(node('Greater', 'c one', 'g'), node('Less', 'c minus', 'l'), node('Or', 'g l', 'o'), node('Not', 'o', 'n')),
+        *(node('Less', 'b zero', 'k'), node('And', 'n k', 'w'), node('Where', 'w b c', 'd')),
+    ],
+    'normalized channels': [node('InstanceNormalization', 'c gammas betas', 'd', epsilon=1e-3)],
+    'normalized groups': [
+        *(node('Reshape', 'c group', 'g'), node('InstanceNormalization', 'g ones zeros', 'n'), node('Reshape', 'n map', 'm')),
+        node('Add', 'm eight', 'd'),
+    ],
+    'normalized positions': [
+        *(node('Transpose', 'c', 'l', perm=[0, 2, 3, 1]), node('LayerNormalization', 'l gammas betas', 'n', axis=-1)),
+        node('Transpose', 'n', 'd', perm=[0, 3, 1, 2]),
+    ],
+    'normalized images': [node('LayerNormalization', 'c halves', 'd', axis=1)],
+}
+
+
+@pytest.mark.parametrize('term', DATA_DEPENDENT)
+def test_what_depends_on_other_values_of_the_image_is_packed(term, imported):
+    imported(inner(DATA_DEPENDENT[term]), 2)
+
+
+POSITIVE_FACTORS = {
+    'deviation': [
+        *(node('Mul', 'c c', 'q'), node('ReduceMean', 'q', 'm', axes=[1, 2, 3]), node('Add', 'm small', 'v'), node('Sqrt', 'v', 'r')),
+        node('Div', 'c r', 'd'),
+    ],
+    'length': [node('ReduceL2', 'c', 'l', axes=[1]), node('Expand', 'l map', 'e2'), node('Div', 'c e2', 'd')],
+    'reciprocal': [node('ReduceL1', 'c', 'l', axes=[1]), node('Reciprocal', 'l', 'r'), node('Mul', 'r c', 'd')],
+}
+
+
+@pytest.mark.parametrize('factor', POSITIVE_FACTORS)
+def test_positive_factors_before_a_sign_are_not_computed(factor, imported):
+    model = inner(POSITIVE_FACTORS[factor])
+    for each in model.graph.node:
+        each.input[:] = ['zero' if name == 'sixth' else name for name in each.input]
+    imported(model, 2)
+
+
+def test_a_factor_that_may_be_0_is_computed(imported):
+    nodes = [node('Relu', 'b', 'r'), node('Mul', 'r c', 'd')]
+    model = inner(nodes)
+    for each in model.graph.node:
+        each.input[:] = ['zero' if name == 'sixth' else name for name in each.input]
+    imported(model, 2)
+
+
+def test_groups_that_are_not_those_of_channels_are_refused(tmp_path):
+    nodes = [node('Reshape', 'c thirds', 'g'), node('InstanceNormalization', 'g three no', 'n'), node('Reshape', 'n map', 'd')]
+    constants = {'thirds': np.array([1, 3, -1]), 'three': np.ones(3, np.float32), 'no': np.zeros(3, np.float32)}
+    refused(inner(nodes, **constants), tmp_path, r'node g \(Reshape\): it reshapes')
+
+
+def test_values_of_groups_are_read_by_normalizations_only(tmp_path):
+    nodes = [node('Reshape', 'c group', 'g'), node('InstanceNormalization', 'g ones zeros', 'n'), node('Relu', 'n', 'r')]
+    refused(inner([*nodes, node('Reshape', 'r map', 'd')]), tmp_path, r'node g \(Reshape\): it reshapes')
+
+
 CAUSES = {
     'an operator of one axis': (
         [node('Reshape', 'c line', 'r'), node('Reshape', 'r map', 'm'), node('Relu', 'm')],
