@@ -253,9 +253,9 @@ class Evaluator:
         self._left -= operations
         if self._left < 0:
             raise UserError(
-                f'{self.model.path} is refused: the search for signs and quantizers takes too long. Values with few pixels look like results of '
-                'one: give a larger image or batch (--input-shape, or the input of torch.onnx.export). Chains of elementwise operators are '
-                'tried from each value: run onnxsim on the model, which shortens them'
+                f'{self.model.path} is refused: the search for signs and quantizers takes too long. Values of few pixels look like '
+                'the result of one: give a larger image or batch (--input-shape, or the input of torch.onnx.export). Chains of '
+                'elementwise operators are tried from each value in them: run onnxsim on the model, which shortens them'
             )
 
 

@@ -1,4 +1,4 @@
-"""Translation of normalizations by the mean and the variance of the value itself: of each channel, of groups of channels, or at each position.
+"""Translation of normalizations by the mean and variance of the value itself: of channels, of groups of them, or at each position.
 
 Exporters write a normalization of groups as one of channels, between a `Reshape` that makes a channel of each group and one back, and that
 of the channels at each position between a `Transpose` to the channels last and one back. `Translator.map_of` is the map of what is between.

@@ -212,7 +212,7 @@ class Translator:
         return outputs
 
     def _cause(self, operator):
-        """Return why a value that an operator reads is refused, '' if none is. What is padded is no cause: layers read it in another way."""
+        """Return why a value that an operator reads is refused, '' if none is. Padding is not a cause: layers read its input."""
         producers = self.evaluator.producers
         refused = (name for name in operator.inputs if name in self._refused and name not in self.padded_signs)
         return next((self._refused[name] for name in refused if producers[name].kind != 'Pad'), '')
@@ -263,7 +263,10 @@ class Translator:
         return self._steps[name]
 
     def _without_positive_factors(self, step):
-        """Return a step of what is before positive factors and divisors that depend on the data, such as a deviation: its sign is the same."""
+        """Return a step of what is before positive factors and divisors that depend on the data, such as a deviation.
+
+        A step at 0 is the same one there.
+        """
         while len(step.comparisons) == 1 and not step.comparisons[0][0].any():
             operator = self.evaluator.producers.get(step.source)
             if operator is None or operator.kind not in ('Mul', 'Div'):
@@ -309,7 +312,7 @@ class Translator:
         if step.tied:
             self.tied[name] = step
         levels = step.levels
-        uniform = (np.ptp(levels, axis=1) <= 1e-4 * np.abs(levels).max()).all()
+        uniform = (np.ptp(levels, axis=1) <= self.network.tolerance * np.abs(levels).max()).all()
         if len(levels) > 2 and not uniform:
             raise UntranslatableError('it has other levels in each channel')
         lowest, highest = levels[0], levels[-1]
@@ -333,15 +336,17 @@ class Translator:
         levels, largest = step.levels, np.abs(step.levels).max()
         (cone,) = (cone for cone in self.evaluator.cones(name) if cone.source == step.source)
         padded = self.evaluator.function(cone, name)(np.full((levels.shape[1], 1), value, np.float32)).astype(np.float64)
-        if len(levels) > 2 or np.ptp(levels, axis=1).max() > 1e-4 * largest:
+        if len(levels) > 2 or np.ptp(levels, axis=1).max() > self.network.tolerance * largest:
             raise UntranslatableError(f'it is the sign of a map padded with {value:g}, and has other levels in each channel')
         if step.tied:
             self.tied[name] = step
         scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
         flipped, beyond = None, (padded[:, 0] - shift) / scale
-        if np.ptp(beyond) > 1e-4:  # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
+        if (
+            np.ptp(beyond) > self.network.tolerance
+        ):  # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
             flipped = np.rint(beyond)
-            if (np.abs(np.abs(beyond) - 1) > 1e-4).any():
+            if (np.abs(np.abs(beyond) - 1) > self.network.tolerance).any():
                 raise UntranslatableError(f'it is the sign of a map padded with {value:g}, which is 0 in some channels')
             ((threshold, flip),), beyond = step.comparisons, np.ones(1)
             step = dataclasses.replace(step, comparisons=[(threshold, flip != (flipped < 0))])

@@ -342,6 +342,21 @@ def test_values_of_groups_are_read_by_normalizations_only(tmp_path):
     refused(inner([*nodes, node('Reshape', 'r map', 'd')]), tmp_path, r'node g \(Reshape\): it reshapes')
 
 
+@pytest.mark.parametrize('difference', [4e-6, 3e-5, 1e-3])
+@pytest.mark.parametrize('of', ['levels of channels', 'weights of a filter'])
+def test_levels_that_differ_by_more_than_verification_allows_are_real_numbers(of, difference, imported):
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 8, 3, 3), other=signs(8, 8, 1, 1), factors=1 + difference * np.linspace(0, 1, 8, dtype=np.float32))
+    constants['factors'] = constants['factors'].reshape(1, 8, 1, 1)
+    if of == 'levels of channels':
+        nodes += [node('Mul', 's factors', 't'), node('Conv', 't weight', 'c')]
+    else:
+        constants['weight'] = constants['weight'] * constants['factors']
+        nodes.append(node('Conv', 's weight', 'c'))
+    same = difference < 1e-5
+    imported(make([*nodes, *sign('c', 'e'), node('Conv', 'e other', 'y')], constants), 1 + same)
+
+
 CAUSES = {
     'an operator of one axis': (
         [node('Reshape', 'c line', 'r'), node('Reshape', 'r map', 'm'), node('Relu', 'm')],
