@@ -217,26 +217,14 @@ class Evaluator:
 
     def functions(self, cone, names):
         """Return the function from the source of a cone to values of it: float32 (channels, n) -> list of (channels, n), any n."""
-        onnx, shape = self._onnx, self.shape(cone.source)
-        initializers = {}
+        shape = self.shape(cone.source)
+        constants = {}
         for operator in cone.operators:
             for source in operator.inputs:
                 if source and source not in self.varying:
-                    array = self.constant(source)
-                    if operator.kind not in PARAMETERS_BY_CHANNEL:
-                        array = self.by_channel(source, shape)
-                    initializers[source] = onnx.numpy_helper.from_array(np.ascontiguousarray(array), source)
-        originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
-        graph = onnx.GraphProto(name='cone')
-        graph.node.extend(originals[operator.outputs[0]] for operator in cone.operators)
-        for node in graph.node:
-            del node.output[1:]  # masks of Dropout
-        graph.initializer.extend(initializers.values())
-        graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, [None] * len(shape)))
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
-        proto.opset_import.extend(self.model.proto.opset_import)
-        session = self._session(proto)
+                    by_channel = operator.kind not in PARAMETERS_BY_CHANNEL
+                    constants[source] = self.by_channel(source, shape) if by_channel else self.constant(source)
+        session = self._part(cone, names, constants, [None] * len(shape))
         self._spend(_SESSION * len(cone.operators))
 
         def computed(x):
@@ -248,6 +236,28 @@ class Evaluator:
             return [y.T if len(shape) == 2 else y.reshape(channels, count) for y in results]
 
         return computed
+
+    def moved(self, cone, name, array):
+        """Return a value that the operators of a cone compute for an array in place of its source, float32."""
+        sources = {source for operator in cone.operators for source in operator.inputs if source and source not in self.varying}
+        session = self._part(cone, [name], {source: self.constant(source) for source in sources}, array.shape)
+        return self._computed(session, {cone.source: array})[0]
+
+    def _part(self, cone, names, constants, shape):
+        """Return a session that computes values from the source of a cone by its operators."""
+        onnx = self._onnx
+        originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
+        graph = onnx.GraphProto(name='cone')
+        graph.node.extend(originals[operator.outputs[0]] for operator in cone.operators)
+        for node in graph.node:
+            if node.op_type == 'Dropout':
+                del node.output[1:]  # masks
+        graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array, order='C'), source) for source, array in constants.items())
+        graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, shape))
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
+        proto.opset_import.extend(self.model.proto.opset_import)
+        return self._session(proto)
 
     def _spend(self, operations):
         self._left -= operations

@@ -21,6 +21,7 @@ from ..convert.builder import map_shape
 from ..convert.network import Entry
 from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
+from .moves import MOVING, add_selection, moving_cone, selection
 from .network import OnnxNetwork
 from .recognition import find_step, is_nonnegative, is_positive
 
@@ -201,6 +202,8 @@ class Translator:
             try:
                 self._translate(operator)
             except UntranslatableError as error:
+                if operator.kind in MOVING and self._select(operator):
+                    continue
                 reason = str(error) if isinstance(error, RefusedError) else self._cause(operator)
                 reason = reason or f'node {operator.name} ({operator.kind}): {error}'
                 self._refused.update(dict.fromkeys(operator.outputs, reason))
@@ -210,6 +213,32 @@ class Translator:
         except UntranslatableError as error:
             raise UserError(f'{self.evaluator.model.path}: {error}') from error
         return outputs
+
+    def _select(self, operator):
+        """Add the outputs of an operator that moves elements as selections from a map; return whether all of them are such."""
+        for number, output in enumerate(operator.outputs):
+            cone = moving_cone(
+                self.evaluator, output, lambda name: name in self._entries and self.evaluator.sampled[name].dtype == np.float32
+            )
+            chosen = cone and selection(self.evaluator, cone, output)
+            piece = dataclasses.replace(operator, name=f'{operator.name}_{number}' if number else operator.name, outputs=[output])
+            if not chosen or not add_selection(self, piece, cone, chosen):
+                return False
+        return True
+
+    def set_signs(self, operator, activation, scale, shift):
+        """Set the output of an operator: signs times `scale` plus `shift`."""
+        name = operator.outputs[0]
+        self.set(name, activation if (scale, shift) == (1, 0) else self._scaled(operator, activation, name, scale, shift))
+        self.signs[self.entry(name)] = Signs(activation, scale, shift)
+
+    def shuffled(self, operator, entry, groups, shape):
+        """Add a channel shuffle; return its `Entry`."""
+        split = (shape[0], groups, shape[1] // groups, *shape[2:])
+        swapped = (split[0], split[2], split[1], *split[3:])
+        parts = self.add_inner(operator, 'Reshape', [entry], split, {'shape': split})
+        parts = self.add_inner(operator, 'transpose', [parts], swapped, {'axes': (0, 2, 1, *range(3, len(split)))})
+        return self.add_inner(operator, 'Reshape', [parts], shape, {'shape': shape})
 
     def _cause(self, operator):
         """Return why a value that an operator reads is refused, '' if none is. Padding is not a cause: layers read its input."""
@@ -324,9 +353,7 @@ class Translator:
             return
         scale, shift = (highest - lowest) / 2, (highest + lowest) / 2
         if uniform:
-            scale, shift = _rounded(scale.mean(), np.abs(levels).max()), _rounded(shift.mean(), np.abs(levels).max())
-            self.set(name, activation if (scale, shift) == (1, 0) else self._scaled(operator, activation, name, scale, shift))
-            self.signs[self.entry(name)] = Signs(activation, scale, shift)
+            self.set_signs(operator, activation, *(_rounded(number.mean(), np.abs(levels).max()) for number in (scale, shift)))
         else:
             self.set(name, self._scaled(operator, activation, name, scale, shift))
 
@@ -342,9 +369,8 @@ class Translator:
             self.tied[name] = step
         scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
         flipped, beyond = None, (padded[:, 0] - shift) / scale
-        if (
-            np.ptp(beyond) > self.network.tolerance
-        ):  # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
+        if np.ptp(beyond) > self.network.tolerance:
+            # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
             flipped = np.rint(beyond)
             if (np.abs(np.abs(beyond) - 1) > self.network.tolerance).any():
                 raise UntranslatableError(f'it is the sign of a map padded with {value:g}, which is 0 in some channels')
@@ -847,30 +873,14 @@ def _slice(t, operator):
             ranges[int(axis) % len(shape)] = taken
     if not ranges:
         return t.add(operator, 'identity', [entry])
+    channels = ranges.get(1)
     if 0 in ranges:
         raise UntranslatableError('it slices the batch')
-    strides = {axis: taken.step for axis, taken in ranges.items() if axis > 1}
-    complete = all(taken == range(0, shape[axis], taken.step) for axis, taken in ranges.items() if axis > 1)
-    if strides and (not complete or min(strides.values()) < 1 or len(shape) != 4):
-        raise UntranslatableError('it takes a part of the map; channels, and every n-th row and column, can be packed')
-    channels = ranges.get(1)
-    if channels and channels.step != 1:
+    if len(ranges) > 1 or channels is None:
+        raise UntranslatableError('it takes a part of the map; channels, and rows and columns that are equally far apart, can be packed')
+    if channels.step != 1:
         raise UntranslatableError('it takes every n-th channel')
-    if channels and strides:
-        sliced = t.add_inner(operator, 'slice_axis', [entry], (shape[0], len(channels), *shape[2:]), _channel_slice(channels))
-        entry = sliced
-    if strides:
-        count = len(channels) if channels else shape[1]
-        weight = t.network.add_constant(np.ones((count, 1, 1, 1)), f'{operator.name}_weight')
-        stride = tuple(strides.get(axis, 1) for axis in (2, 3))
-        window = {'kernel': (1, 1), 'stride': stride, 'num_filter': count, 'num_group': count, 'no_bias': True}
-        t.add(operator, 'Convolution', [entry, weight], window)
-    else:
-        _moved(t, operator, 'slice_axis', _channel_slice(channels))
-
-
-def _channel_slice(channels):
-    return {'axis': 1, 'begin': channels.start, 'end': channels.stop}
+    _moved(t, operator, 'slice_axis', {'axis': 1, 'begin': channels.start, 'end': channels.stop})
 
 
 @translate('Split')
@@ -1002,7 +1012,7 @@ def _depth_to_space(t, operator):
     shape = t.shape(name)
     channels, entry = shape[1] // (size * size), t.entry(name)
     if operator.attributes.get('mode', 'DCR') == 'DCR':  # the channels of a block are those of each position, one after the other
-        entry = _shuffled(t, operator, entry, size * size, shape)
+        entry = t.shuffled(operator, entry, size * size, shape)
     kernel = np.zeros((channels, size * size, 1, size, size), np.float32)
     for position in range(size * size):
         kernel[:, position, 0, position // size, position % size] = 1
@@ -1010,15 +1020,6 @@ def _depth_to_space(t, operator):
     window = {'kernel': (size, size), 'stride': (size, size), 'num_filter': channels, 'num_group': channels, 'no_bias': True}
     t.add(operator, 'Deconvolution', [entry, weight], window)
     assert t.shape(output)[1] == channels
-
-
-def _shuffled(t, operator, entry, groups, shape):
-    """Add a channel shuffle."""
-    split = (shape[0], groups, shape[1] // groups, *shape[2:])
-    swapped = (split[0], split[2], split[1], *split[3:])
-    parts = t.add_inner(operator, 'Reshape', [entry], split, {'shape': split})
-    parts = t.add_inner(operator, 'transpose', [parts], swapped, {'axes': (0, 2, 1, 3, 4)})
-    return t.add_inner(operator, 'Reshape', [parts], shape, {'shape': shape})
 
 
 @translate('Softmax', 'LogSoftmax')

@@ -305,6 +305,64 @@ def test_what_depends_on_other_values_of_the_image_is_packed(term, imported):
     imported(inner(DATA_DEPENDENT[term]), 2)
 
 
+SELECTIONS = {
+    'space to depth': [node('SpaceToDepth', 'v', 'm', blocksize=2)],
+    'pixel unshuffle': [
+        *(node('Reshape', 'v blocks', 'm0'), node('Transpose', 'm0', 'm1', perm=[0, 1, 3, 5, 2, 4]), node('Reshape', 'm1 deep', 'm')),
+    ],
+    'blocks first': [
+        *(node('Reshape', 'v blocks', 'm0'), node('Transpose', 'm0', 'm1', perm=[0, 3, 5, 1, 2, 4]), node('Reshape', 'm1 deep', 'm')),
+    ],
+    'slices of blocks': [
+        *(node('Slice', f'v first{i} last{i} axes two', f'm{i}') for i in range(4)),
+        node('Concat', 'm0 m1 m2 m3', 'm', axis=1),
+    ],
+    'repeated': [node('Tile', 'v four', 'm')],
+    'each repeated': [node('Unsqueeze', 'v axis', 'm0'), node('Expand', 'm0 wide', 'm1'), node('Reshape', 'm1 wider', 'm')],
+    'reversed': [node('Slice', 'v end begin channel back', 'm')],
+    'selected': [node('Gather', 'v chosen', 'm', axis=1)],
+    'inside': [node('Slice', 'v inner outer axes', 'm')],
+    'rows as channels': [node('Reshape', 'v lines', 'm')],
+}
+FIRSTS = {f'first{i}': np.array([i // 2, i % 2]) for i in range(4)} | {f'last{i}': np.array([6, 6]) for i in range(4)}
+SELECTING = {
+    **{'blocks': np.array([1, 8, 3, 2, 3, 2]), 'deep': np.array([1, 32, 3, 3]), 'axes': np.array([2, 3]), 'two': np.array([2, 2])},
+    **{'four': np.array([1, 4, 1, 1]), 'axis': np.array([2]), 'wide': np.array([1, 8, 3, 6, 6]), 'wider': np.array([1, 24, 6, 6])},
+    **{'end': np.array([-1]), 'begin': np.array([-9]), 'channel': np.array([1]), 'back': np.array([-1]), 'chosen': np.array([5, 0, 5, 7])},
+    **{'inner': np.array([1, 2]), 'outer': np.array([5, 5]), 'lines': np.array([1, 48, 6]), **FIRSTS},
+}
+
+
+@pytest.mark.parametrize('moved', SELECTIONS)
+@pytest.mark.parametrize('reads', ['signs', 'sums'])
+def test_elements_that_operators_move_are_selected(moved, reads, imported):
+    """The binary layer after them reads the signs of sums, or moved signs."""
+    channels = {'inside': 8, 'reversed': 8, 'selected': 4, 'each repeated': 24, 'rows as channels': 48}.get(moved, 32)
+    nodes, constants = begin(7)
+    nodes += [node('Conv', 's weight', 'b'), *(sign('b', 'v') if reads == 'signs' else [node('Add', 'b sixth', 'v')]), *SELECTIONS[moved]]
+    last = node('Conv', 'm other') if reads == 'signs' else [*sign('m', 'e'), node('Conv', 'e other')]
+    other = signs(8, channels, *(3,) * (1 if moved == 'rows as channels' else 2))
+    constants.update(weight=signs(8, 7, 1, 1), other=other, **SELECTING)
+    imported(make([*nodes, *([last] if reads == 'signs' else last)], constants), 2)
+
+
+NOT_SELECTED = {
+    'a mirror': ([node('Slice', 'v end begin line back', 'm')], r'node m \(Slice\): it takes a part of the map'),
+    'an exchange of rows and columns': ([node('Transpose', 'v', 'm', perm=[0, 1, 3, 2])], r'node m \(Transpose\): it permutes'),
+    'a transposition of channels': ([node('Transpose', 'v', 'm', perm=[0, 2, 1, 3])], r'node m \(Transpose\): it permutes'),
+}
+
+
+@pytest.mark.parametrize('moved', NOT_SELECTED)
+def test_elements_that_are_moved_in_another_way_are_refused(moved, tmp_path):
+    nodes, constants = begin(7)
+    last, words = NOT_SELECTED[moved]
+    nodes += [node('Conv', 's weight', 'b'), node('Add', 'b sixth', 'v'), *last, *sign('m', 'e'), node('Conv', 'e other')]
+    shape = (8, 6, 1, 1) if 'channels' in moved else (8, 8, 1, 1)
+    constants.update(weight=signs(8, 7, 1, 1), other=signs(*shape), line=np.array([2]), **SELECTING)
+    refused(make(nodes, constants), tmp_path, words)
+
+
 POSITIVE_FACTORS = {
     'deviation': [
         *(node('Mul', 'c c', 'q'), node('ReduceMean', 'q', 'm', axes=[1, 2, 3]), node('Add', 'm small', 'v'), node('Sqrt', 'v', 'r')),
@@ -359,7 +417,7 @@ def test_levels_that_differ_by_more_than_verification_allows_are_real_numbers(of
 
 CAUSES = {
     'an operator of one axis': (
-        [node('Reshape', 'c line', 'r'), node('Reshape', 'r map', 'm'), node('Relu', 'm')],
+        [node('Reshape', 'c line', 'r'), node('Reshape', 'r turned', 'm'), node('Relu', 'm')],
         r'node r \(Reshape\): it reshapes',
     ),
     'an unknown operator': ([node('Hardmax', 'c', 'h'), node('Gather', 'h one_index', axis=1)], r'node h \(Hardmax\): there is no packed'),
@@ -371,7 +429,7 @@ CAUSES = {
 def test_the_first_operator_without_a_packed_form_is_named(last, tmp_path):
     nodes, constants = begin()
     last, words = CAUSES[last]
-    constants.update(weight=signs(8, 8, 1, 1), line=np.array([-1]), map=np.array([1, 8, 6, 6]), one_index=np.array([0, 1]))
+    constants.update(weight=signs(8, 8, 1, 1), line=np.array([-1]), turned=np.array([1, 6, 6, 8]), one_index=np.array([0, 1]))
     refused(make([*nodes, node('Conv', 's weight', 'c'), *last], constants), tmp_path, words)
 
 
