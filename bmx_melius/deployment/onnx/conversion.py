@@ -20,11 +20,12 @@ from . import layers, normalization  # noqa: F401  register their translations
 from .evaluation import Evaluator, input_shapes
 from .layout import with_channels_second
 from .model import read_model
-from .ties import without_ties
+from .ties import share_of_ties, without_ties
 from .translation import Translator
 from .trial import require_computable
 
 Path = Union[str, os.PathLike]
+_FREQUENT = 1e-3  # share of signs of 0 from which the report warns of them
 
 
 @dataclasses.dataclass
@@ -142,6 +143,7 @@ def import_onnx(
     tied = list(translator.tied)
     if tied:
         _require_permission(model, translator, zero_is_positive)
+        tied_most, share = share_of_ties(evaluator, translator.tied)
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
         translator = Translator(without_ties(evaluator, translator.tied), steps)
         outputs = translator.translate(model.outputs)
@@ -157,6 +159,10 @@ def import_onnx(
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
     if tied:
         translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(tied)}')
+        if share >= _FREQUENT:
+            translator.notes.append(
+                f'{share:.1%} of the signs {tied_most} are between both in a random sample: the outputs differ from those of the model'
+            )
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()

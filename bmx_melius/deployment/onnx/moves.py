@@ -1,8 +1,8 @@
 """Operators that move elements in a way that has no operation of its own, found by evaluation: what they do to the numbers of the elements.
 
 A space-to-depth block is a `Reshape`, a `Transpose` and a `Reshape`, or slices that are concatenated; channels are repeated, reversed and
-selected by `Tile`, `Expand`, `Gather` and `Slice`. Whatever the operators are, each channel of their result has the elements of one channel,
-from some row and column on and a number of rows and columns apart. That is a convolution whose kernels are 1 at one place and 0 elsewhere.
+selected by `Tile`, `Expand`, `Gather` and `Slice`. Whatever the operators are, each channel of their result has the elements of one channel
+from some row and column on, and a number of rows and columns apart. That is a convolution whose kernels are 1 at one place and 0 elsewhere.
 """
 
 import dataclasses

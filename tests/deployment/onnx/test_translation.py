@@ -73,6 +73,7 @@ def test_signs_of_sums_of_signs_are_positive_at_zero_whatever_reads_them(after, 
     nodes += [node('Conv', 's weight', 'c'), node('Sign', 'c', 't'), *AFTER_TIES[after]]
     report = imported(make(nodes, constants), 2, same=False)
     assert 'taken as the higher level where it is between both' in ' '.join(report.notes)
+    assert '% of the signs t are between both in a random sample' in ' '.join(report.notes)
 
 
 @pytest.mark.parametrize('shape', [(1,), (), (3,), (1, 3), (1, 1)])
