@@ -147,6 +147,8 @@ def import_onnx(
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
         translator = Translator(without_ties(evaluator, translator.tied), steps)
         outputs = translator.translate(model.outputs)
+    if model.precision:
+        translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason for layer in translator.layers):

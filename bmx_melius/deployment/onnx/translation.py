@@ -453,6 +453,14 @@ def _dropout(t, operator):
     t.add(operator, 'identity')
 
 
+@translate('Cast')
+def _cast(t, operator):
+    before, after = (t.evaluator.sampled[name].dtype for name in (operator.inputs[0], operator.outputs[0]))
+    if after != np.float32 or before not in (np.float32, bool, *_INTEGERS):
+        raise UntranslatableError(f'it makes {after} of {before}')
+    t.add(operator, 'identity')
+
+
 @translate('LeakyRelu')
 def _leaky_relu(t, operator):
     t.add(operator, 'LeakyReLU', attributes={'act_type': 'leaky', 'slope': operator.attributes.get('alpha', 0.01)})

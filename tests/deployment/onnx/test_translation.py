@@ -1,6 +1,7 @@
 """Tiny models: what is packed of them computes what ONNX Runtime does, and what is refused is refused for the reason that holds."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from support.tiny_onnx import make, node, signs
@@ -432,6 +433,30 @@ def test_the_first_operator_without_a_packed_form_is_named(last, tmp_path):
     last, words = CAUSES[last]
     constants.update(weight=signs(8, 8, 1, 1), line=np.array([-1]), turned=np.array([1, 6, 6, 8]), one_index=np.array([0, 1]))
     refused(make([*nodes, node('Conv', 's weight', 'c'), *last], constants), tmp_path, words)
+
+
+@pytest.mark.parametrize('precision', [np.float16, np.float64])
+@pytest.mark.parametrize('input_too', [True, False])
+def test_models_of_other_precisions_are_computed_in_float32(precision, input_too, tmp_path):
+    nodes, constants = begin()
+    constants = {name: np.asarray(array, precision) for name, array in constants.items()} | {'weight': signs(8, 8, 1, 1).astype(precision)}
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(precision))
+    if not input_too:
+        nodes[0].input[0] = 'given'
+        nodes = [node('Cast', 'x', 'given', to=number), *nodes]
+    model = make([*nodes, node('Conv', 's weight', 'c'), node('Cast', 'c', to=onnx.TensorProto.FLOAT)], constants)
+    for value in [*model.graph.input] if input_too else []:
+        value.type.tensor_type.elem_type = number
+    path = tmp_path / 'net.onnx'
+    path.write_bytes(model.SerializeToString())
+    report = bmx.import_onnx(path, tmp_path / 'packed')
+    assert report.binary_layers == 1
+    assert f'the model computes in {np.dtype(precision)}, the packed network in float32, with which it is compared' in report.notes
+    single = {name: array.astype(np.float32) for name, array in constants.items()}
+    nodes = [node('Cast', 'x', 'given', to=onnx.TensorProto.FLOAT), *nodes[1:]] if not input_too else nodes
+    x = normal(1, 4, 6, 6)
+    (expected,) = run(make([*nodes, node('Conv', 's weight')], single), x)
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x), expected, atol=1e-5)
 
 
 def test_inputs_that_nothing_reads_are_named(imported):
