@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 
 from .evaluation import Cone
-from .recognition import Step
 
 MOVING = frozenset(
     (
@@ -101,9 +100,9 @@ def _stride(places, size):
 
 
 def add_selection(t, operator, cone, chosen):
-    """Add the convolution that selects elements, and where they are signs, their sign; set the output of the operator."""
-    output, source, signs = operator.outputs[0], t.entry(cone.source), t.levels_of(cone.source)
-    before, after = t.network.shape(source), t.shape(output)
+    """Set the output of an operator to the convolution that selects elements; return whether it is not too large."""
+    source = t.entry(cone.source)
+    before, after = t.network.shape(source), t.shape(operator.outputs[0])
     order = np.lexsort((chosen.columns, chosen.rows, chosen.channels))
     groups = _shuffle(order)
     if not groups:
@@ -119,13 +118,7 @@ def add_selection(t, operator, cone, chosen):
     if groups > 1:
         entry = t.shuffled(operator, entry, groups, shape)
     t.add(operator, 'Reshape' if shape != after else 'identity', [entry], {'shape': after} if shape != after else None)
-    two_levels = signs is not None and signs.flipped is None and not t.network.has_planes(signs.entry.node)
-    if two_levels:
-        levels = np.array([[signs.shift - signs.scale], [signs.shift + signs.scale]]).repeat(after[1], axis=1)
-        middle = np.full(after[1], signs.shift, np.float32)
-        step = Step('', levels, [(middle, np.zeros(after[1], bool))], 1.0, 0.0)
-        activation = t.network.add_step(f'{operator.name}_signs', t.entry(output), step, output)
-        t.set_signs(operator, activation, signs.scale, signs.shift)
+    t.keep_signs(operator, cone.source)
     return True
 
 

@@ -23,7 +23,7 @@ from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
 from .moves import MOVING, add_selection, moving_cone, selection
 from .network import OnnxNetwork
-from .recognition import find_step, is_nonnegative, is_positive
+from .recognition import Step, find_step, is_nonnegative, is_positive
 
 TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
 
@@ -225,6 +225,17 @@ class Translator:
             if not chosen or not add_selection(self, piece, cone, chosen):
                 return False
         return True
+
+    def keep_signs(self, operator, source):
+        """Make the output of an operator signs if the value whose elements it has are signs: where they are above the middle of both levels."""
+        signs, name = self.levels_of(source), operator.outputs[0]
+        if signs is None or signs.flipped is not None or signs.scale <= 0 or self.network.has_planes(signs.entry.node):
+            return
+        channels = self.shape(name)[1]
+        levels = np.array([[signs.shift - signs.scale], [signs.shift + signs.scale]]).repeat(channels, axis=1)
+        step = Step('', levels, [(np.full(channels, signs.shift, np.float32), np.zeros(channels, bool))], 1.0, 0.0)
+        activation = self.network.add_step(f'{operator.name}_signs', self.entry(name), step, name)
+        self.set_signs(operator, activation, signs.scale, signs.shift)
 
     def set_signs(self, operator, activation, scale, shift):
         """Set the output of an operator: signs times `scale` plus `shift`."""
@@ -743,15 +754,22 @@ def window_of(t, operator, kernel, dilation=True):
 @translate('MaxPool', 'AveragePool')
 def _pool(t, operator):
     window = window_of(t, operator, operator.attributes['kernel_shape'], dilation=False)
-    attributes = {**window, 'pooling_convention': 'full' if operator.attributes.get('ceil_mode', 0) else 'valid'}
+    beyond = operator.attributes.get('ceil_mode', 0) and _has_windows_beyond(t.shape(operator.inputs[0]), window)
+    attributes = {**window, 'pooling_convention': 'full' if beyond else 'valid'}
     attributes['pool_type'] = 'max' if operator.kind == 'MaxPool' else 'avg'
     if operator.kind == 'AveragePool':
         attributes['count_include_pad'] = bool(operator.attributes.get('count_include_pad', 0))
-        if attributes['count_include_pad'] and operator.attributes.get('ceil_mode', 0):
-            raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode)')
+        if attributes['count_include_pad'] and beyond:  # PyTorch and ONNX Runtime divide by different numbers there
+            raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode); export it with count_include_pad=False')
     if len(operator.outputs) > 1 and operator.outputs[1]:
         raise UntranslatableError('it returns indices')
     _moved(t, operator, 'Pooling', attributes, keeps_levels=operator.kind == 'MaxPool')
+
+
+def _has_windows_beyond(shape, window):
+    """Return whether windows whose number is rounded up do not end with the padded map."""
+    sizes = zip(shape[2:], window['kernel'], window['stride'], window['pad'], window['pad_end'])
+    return any((size + before + after - kernel) % stride for size, kernel, stride, before, after in sizes)
 
 
 def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
@@ -972,6 +990,7 @@ def _resize(t, operator):
     if mode == 'nearest':
         _require_repetition(operator, places, before[2], scale)
         t.add(operator, 'UpSampling', attributes={'scale': scale, 'sample_type': 'nearest'})
+        t.keep_signs(operator, operator.inputs[0])
     elif mode == 'linear' and places in ('half_pixel', 'pytorch_half_pixel'):
         _interpolated(t, operator, scale)
     else:
@@ -1015,8 +1034,7 @@ def _interpolated(t, operator, scale):
 
 @translate('DepthToSpace')
 def _depth_to_space(t, operator):
-    size = operator.attributes['blocksize']
-    name, output = operator.inputs[0], operator.outputs[0]
+    size, name = operator.attributes['blocksize'], operator.inputs[0]
     shape = t.shape(name)
     channels, entry = shape[1] // (size * size), t.entry(name)
     if operator.attributes.get('mode', 'DCR') == 'DCR':  # the channels of a block are those of each position, one after the other
@@ -1027,7 +1045,20 @@ def _depth_to_space(t, operator):
     weight = t.network.add_constant(kernel.reshape(-1, 1, size, size), f'{operator.name}_weight')
     window = {'kernel': (size, size), 'stride': (size, size), 'num_filter': channels, 'num_group': channels, 'no_bias': True}
     t.add(operator, 'Deconvolution', [entry, weight], window)
-    assert t.shape(output)[1] == channels
+    t.keep_signs(operator, name)
+
+
+@translate('Expand')
+def _expand(t, operator):
+    name, before, after = operator.inputs[0], t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
+    if before == after:
+        return t.add(operator, 'identity')
+    if len(after) != 4 or before != (*after[:2], 1, 1):
+        raise UntranslatableError(f'it repeats {before} to {after}; channels of one element can be repeated to maps')
+    weight = t.network.add_constant(np.ones((after[1], 1, *after[2:])), f'{operator.name}_weight')
+    window = {'kernel': after[2:], 'stride': after[2:], 'num_filter': after[1], 'num_group': after[1], 'no_bias': True}
+    t.add(operator, 'Deconvolution', [t.entry(name), weight], window)
+    t.keep_signs(operator, name)
 
 
 @translate('Softmax', 'LogSoftmax')

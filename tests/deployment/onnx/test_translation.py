@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from support.tiny_onnx import make, node, signs
+from support.tiny_onnx import helper, make, node, signs
 
 import bmx_melius as bmx
 from bmx_melius import UserError
@@ -162,7 +162,7 @@ def test_nearest_enlargement_is_repetition_or_refused(nearest, places, scale, im
     'last, words',
     [
         (node('Selu', 'c', 'y', alpha=1.0), 'its alpha or gamma is not that of SELU'),
-        (node('AveragePool', 'c', 'y', kernel_shape=[2, 2], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
+        (node('AveragePool', 'c', 'y', kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
         (node('Softplus', 'c', 'y'), 'node .* \\(Softplus\\): there is no packed form of this operator'),
     ],
 )
@@ -363,6 +363,36 @@ def test_elements_that_are_moved_in_another_way_are_refused(moved, tmp_path):
     shape = (8, 6, 1, 1) if 'channels' in moved else (8, 8, 1, 1)
     constants.update(weight=signs(8, 7, 1, 1), other=signs(*shape), line=np.array([2]), **SELECTING)
     refused(make(nodes, constants), tmp_path, words)
+
+
+@pytest.mark.parametrize('opset', [17, 19])
+@pytest.mark.parametrize(('size', 'pad'), [(6, 0), (6, 1)])
+def test_pooling_that_counts_padding_may_round_up_where_no_windows_are_beyond_it(size, pad, opset, imported):
+    nodes, constants = begin()
+    pool = {'kernel_shape': [2, 2], 'strides': [2, 2], 'ceil_mode': 1, 'count_include_pad': 1, 'pads': [pad] * 4}
+    nodes += [node('Conv', 's weight', 'c'), node('AveragePool', 'c', 'y', **pool)]
+    model = make(nodes, {**constants, 'weight': signs(8, 8, 1, 1)}, {'x': (1, 4, size, size)}, opset=opset)
+    imported(model, 1, x=normal(1, 4, size, size))
+
+
+ENLARGED = {
+    'nearest': [
+        helper.make_node(
+            'Resize', ['s', '', 'scales'], ['m'], mode='nearest', nearest_mode='floor', coordinate_transformation_mode='asymmetric'
+        )
+    ],
+    'depth to space': [node('DepthToSpace', 's', 'm', blocksize=2, mode='CRD')],
+    'one element': [node('GlobalMaxPool', 's', 'p'), node('Sub', 'p half', 'q'), *sign('q', 'o'), node('Expand', 'o map', 'm')],
+}
+
+
+@pytest.mark.parametrize('enlarged', ENLARGED)
+def test_signs_that_are_repeated_are_read_by_binary_layers(enlarged, imported):
+    nodes, constants = begin()
+    nodes += [*ENLARGED[enlarged], node('Conv', 'm other')]
+    constants.update(scales=np.array([1, 1, 2, 2], np.float32), map=np.array([1, 8, 6, 5]), half=np.linspace(0.5, 1.5, 8).reshape(8, 1, 1))
+    constants['half'] = constants['half'].astype(np.float32)
+    imported(make(nodes, {**constants, 'other': signs(8, 2 if 'depth' in enlarged else 8, 3, 3)}), 1)
 
 
 POSITIVE_FACTORS = {
