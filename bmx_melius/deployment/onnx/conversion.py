@@ -19,6 +19,7 @@ from ..convert.report import Report
 from . import layers, normalization  # noqa: F401  register their translations
 from .evaluation import Evaluator, input_shapes
 from .layout import with_channels_second
+from .merging import with_merged_channels
 from .model import read_model
 from .ties import share_of_ties, without_ties
 from .translation import Translator
@@ -137,7 +138,7 @@ def import_onnx(
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
-    evaluator, moved = with_channels_second(evaluator)
+    evaluator, moved = with_channels_second(with_merged_channels(evaluator))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
     tied = list(translator.tied)

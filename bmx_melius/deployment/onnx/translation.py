@@ -227,7 +227,7 @@ class Translator:
         return True
 
     def keep_signs(self, operator, source):
-        """Make the output of an operator signs if the value whose elements it has are signs: where they are above the middle of both levels."""
+        """Make the output of an operator signs if the value whose elements it has are signs: those above the middle of both levels."""
         signs, name = self.levels_of(source), operator.outputs[0]
         if signs is None or signs.flipped is not None or signs.scale <= 0 or self.network.has_planes(signs.entry.node):
             return

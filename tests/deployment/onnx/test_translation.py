@@ -375,6 +375,24 @@ def test_pooling_that_counts_padding_may_round_up_where_no_windows_are_beyond_it
     imported(model, 1, x=normal(1, 4, size, size))
 
 
+THERMOMETERS = {
+    'unsqueezed': [node('Unsqueeze', 'x axis', 'u'), node('Less', 'levels u', 'b'), node('Where', 'b one minus', 't')],
+    'scaled': [
+        *(node('Mul', 'x two', 'v'), node('Reshape', 'v deeper', 'u'), node('Floor', 'u', 'r'), node('Add', 'r by_channel', 'p')),
+        *(node('Greater', 'p levels', 'g'), node('Cast', 'g', 'f', to=1), node('Sub', 'f half', 't')),
+    ],
+    'of each channel': [node('Unsqueeze', 'x axis', 'u'), node('Sub', 'u all', 'd'), *sign('d', 't')],
+}
+
+
+@pytest.mark.parametrize('code', THERMOMETERS)
+def test_thermometer_codes_are_signs_of_repeated_channels(code, imported):
+    nodes = [*THERMOMETERS[code], node('Reshape', 't merged', 's'), node('Conv', 's weight', 'y', pads=[1] * 4)]
+    constants = {'axis': np.array([2]), 'levels': np.linspace(-1, 1, 6, dtype=np.float32).reshape(6, 1, 1), 'all': normal(4, 6, 1, 1)}
+    constants.update(deeper=np.array([1, 4, 1, 6, 6]), merged=np.array([1, 24, 6, 6]), two=np.float32(2), half=np.float32(0.5), **NUMBERS)
+    imported(make(nodes, {**constants, 'by_channel': normal(4, 1, 1, 1), 'weight': signs(8, 24, 3, 3)}), 1)
+
+
 ENLARGED = {
     'nearest': [
         helper.make_node(
