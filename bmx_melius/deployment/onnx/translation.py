@@ -94,6 +94,7 @@ _AT_THE_END = (
     *('Softmax', 'LogSoftmax', 'Sigmoid', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Transpose', 'Concat', 'Identity', 'Cast'),
     *('ArgMax', 'TopK'),
 )
+_DECODING = (*ELEMENTWISE, 'Slice', 'Split', 'Gather', 'ReduceMax')  # of what is arranged in another way, such as boxes
 
 
 class Translator:
@@ -263,8 +264,7 @@ class Translator:
         while waiting:
             name = waiting.pop()
             operator = self.evaluator.producers.get(name)
-            at_end = operator is not None and operator.kind in _AT_THE_END and name in self._refused
-            if at_end and not self._steps.get(name):
+            if operator is not None and name in self._refused and not self._steps.get(name) and self._may_be_left_out(operator):
                 left_out.append(operator)
                 waiting.extend(source for source in reversed(operator.inputs) if source in self.evaluator.varying)
             else:
@@ -274,6 +274,11 @@ class Translator:
             names = ', '.join(dict.fromkeys(operator.kind for operator in left_out))
             self.notes.append(f'left out at the end: {names}; in place of the output {output}: {", ".join(dict.fromkeys(values))}')
         return list(dict.fromkeys(values))
+
+    def _may_be_left_out(self, operator):
+        sources = [name for name in operator.inputs if name in self.evaluator.varying]
+        decodes = operator.kind in _DECODING and all(name in self._refused for name in sources)
+        return operator.kind in _AT_THE_END or decodes
 
     def unused_inputs(self):
         """Return the names of the inputs that nothing reads."""

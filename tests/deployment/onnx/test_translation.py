@@ -507,6 +507,25 @@ def test_models_of_other_precisions_are_computed_in_float32(precision, input_too
     np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x), expected, atol=1e-5)
 
 
+def test_the_decoding_of_boxes_is_left_out_at_the_end(imported):
+    nodes, constants = begin()
+    last = [
+        *(node('Reshape', 'c boxes', 'r'), node('Transpose', 'r', 't', perm=[0, 1, 3, 4, 2]), node('Slice', 't zeros twos axis', 'f')),
+        *(node('Sigmoid', 'f', 'g'), node('Slice', 't twos fours axis', 'h'), node('Exp', 'h', 'e'), node('Mul', 'e sixth', 'k')),
+        node('Concat', 'g k', 'y', axis=-1),
+    ]
+    numbers = {'zeros': np.array([0]), 'twos': np.array([2]), 'fours': np.array([4]), 'axis': np.array([-1])}
+    constants.update(weight=signs(8, 8, 1, 1), boxes=np.array([1, 2, 4, 6, 6]), **numbers)
+    report = imported(make([*nodes, node('Conv', 's weight', 'c'), *last], constants), 1, same=False)
+    assert report.outputs == ['c']
+
+
+def test_an_elementwise_operator_at_the_end_is_not_left_out(tmp_path):
+    nodes, constants = begin()
+    model = make([*nodes, node('Conv', 's weight', 'c'), node('Softplus', 'c')], {**constants, 'weight': signs(8, 8, 1, 1)})
+    refused(model, tmp_path, r'node y \(Softplus\): there is no packed form of this operator')
+
+
 def test_inputs_that_nothing_reads_are_named(imported):
     nodes, constants = begin()
     model = make([*nodes, node('Conv', 's weight')], {**constants, 'weight': signs(8, 8, 1, 1)}, {'x': (1, 4, 6, 6), 'z': (1, 2)})
