@@ -18,6 +18,7 @@ from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from . import layers, normalization  # noqa: F401  register their translations
 from .evaluation import Evaluator, input_shapes
+from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
@@ -138,7 +139,7 @@ def import_onnx(
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
-    evaluator, moved = with_channels_second(with_merged_channels(evaluator))
+    evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
     tied = list(translator.tied)

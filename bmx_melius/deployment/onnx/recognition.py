@@ -57,7 +57,7 @@ class Step:
 
 def find_step(evaluator, name):
     """Return the `Step` by which a value is computed, or None."""
-    if not _has_few_numbers(evaluator.sampled[name]):
+    if not has_few_numbers(evaluator.sampled[name]):
         return None
     for cone in evaluator.cones(name):
         step = _step_from(evaluator, cone, name)
@@ -83,7 +83,7 @@ def _step_from(evaluator, cone, name):
     return None
 
 
-def _has_few_numbers(array):
+def has_few_numbers(array):
     """Return whether a value of a sample has few different numbers in each channel, up to rounding errors."""
     if array.ndim < 2 or not array.size or array.dtype not in (np.float32, bool) or not np.isfinite(array).all():
         return False

@@ -393,6 +393,24 @@ def test_thermometer_codes_are_signs_of_repeated_channels(code, imported):
     imported(make(nodes, {**constants, 'by_channel': normal(4, 1, 1, 1), 'weight': signs(8, 24, 3, 3)}), 1)
 
 
+FACTORS = {
+    'Conv': [node('Mul', 's m', 't'), node('Conv', 't weight eight', 'y', pads=[1] * 4)],
+    'expanded': [node('Expand', 'm map', 'e'), node('Mul', 'e s', 't'), node('Conv', 't weight', 'y')],
+    'Gemm': [
+        *(node('Flatten', 's', 'f'), node('Flatten', 'm', 'n'), node('Mul', 'f n', 't')),
+        node('Gemm', 't dense three', 'y', transB=1, alpha=0.5, beta=2.0),
+    ],
+}
+
+
+@pytest.mark.parametrize('layer', FACTORS)
+def test_factors_of_images_multiply_the_results_of_binary_layers(layer, imported):
+    nodes, constants = begin()
+    nodes += [node('Abs', 'a', 'b'), node('ReduceMean', 'b', 'm', axes=[1, 2, 3]), *FACTORS[layer]]
+    constants.update(weight=signs(8, 8, 3, 3), eight=normal(8), map=np.array([1, 8, 6, 6]), dense=signs(3, 288), three=normal(3))
+    imported(make(nodes, constants), 1)
+
+
 ENLARGED = {
     'nearest': [
         helper.make_node(
