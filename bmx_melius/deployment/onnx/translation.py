@@ -473,7 +473,7 @@ def _dropout(t, operator):
 def _cast(t, operator):
     before, after = (t.evaluator.sampled[name].dtype for name in (operator.inputs[0], operator.outputs[0]))
     if after != np.float32 or before not in (np.float32, bool, *_INTEGERS):
-        raise UntranslatableError(f'it makes {after} of {before}')
+        raise UntranslatableError(f'there is no packed form of a cast from {before} to {after}')
     t.add(operator, 'identity')
 
 

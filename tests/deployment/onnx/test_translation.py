@@ -485,7 +485,7 @@ def test_levels_that_differ_by_more_than_verification_allows_are_real_numbers(of
 
 CAUSES = {
     'an operator of one axis': (
-        [node('Reshape', 'c line', 'r'), node('Reshape', 'r turned', 'm'), node('Relu', 'm')],
+        [node('Reshape', 'c line', 'r'), node('Reshape', 'r turned', 'm'), node('GlobalMaxPool', 'm')],
         r'node r \(Reshape\): it reshapes',
     ),
     'an unknown operator': ([node('Hardmax', 'c', 'h'), node('Gather', 'h one_index', axis=1)], r'node h \(Hardmax\): there is no packed'),
