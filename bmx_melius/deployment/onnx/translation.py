@@ -826,7 +826,22 @@ def _add_reduction(t, operator, name, axes):
     if operator.kind == 'ReduceMean' and keeps and len(axes) > 1 and axes == tuple(range(1, len(t.shape(name)))):
         shape = (*t.shape(name)[:2], *(1,) * (len(axes) - 1))
         entry, axes = t.add_inner(operator, 'mean', [entry], shape, {'axis': axes[1:], 'keepdims': True}), (1,)
+    if operator.kind == 'ReduceMax' and keeps and axes == (1,) and t.shape(name)[1] > 1:
+        return t.add(operator, 'broadcast_maximum', _halves_of_channels(t, operator, entry))
     t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [entry], {'axis': axes, 'keepdims': keeps})
+
+
+def _halves_of_channels(t, operator, entry):
+    """Return two values of one channel, the larger of which is the largest of all channels."""
+    while True:
+        batch, channels, *sizes = t.network.shape(entry)
+        count, halves = (channels + 1) // 2, []
+        for begin in (0, channels - count):  # of an odd number, the middle one is in both
+            attributes = {'axis': 1, 'begin': begin, 'end': begin + count}
+            halves.append(t.add_inner(operator, 'slice_axis', [entry], (batch, count, *sizes), attributes))
+        if count == 1:
+            return halves
+        entry = t.add_inner(operator, 'broadcast_maximum', halves, (batch, count, *sizes))
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------
@@ -969,7 +984,7 @@ def padding_of(t, operator):
     """Return the padding of an operator `Pad` before and after each axis, and its value."""
     rank = len(t.shape(operator.inputs[0]))
     if operator.attributes.get('mode', 'constant') != 'constant':
-        raise UntranslatableError(f'it pads by {operator.attributes["mode"]}')
+        raise UntranslatableError(f'it pads by {operator.attributes["mode"]}; constants can be packed')
     pads = operator.attributes.get('pads')
     pads = t.require_constant(operator, 1) if pads is None else pads
     value = operator.attributes.get('value', 0.0)

@@ -272,6 +272,7 @@ def inner(nodes, **constants):
 
 
 TERMS = {'scales': normal(8, 1, 1), 'eight': normal(8, 1, 1), 'group': np.array([1, 4, -1]), 'map': np.array([1, 8, 6, 6])}
+TERMS.update(none=np.array([0]), seven=np.array([7]), channel=np.array([1]))
 TERMS.update(
     gammas=normal(8),
     betas=normal(8),
@@ -282,6 +283,12 @@ TERMS.update(
 DATA_DEPENDENT = {
     'minus its mean': [node('ReduceMean', 'c', 'm', axes=[2, 3]), node('Sub', 'c m', 'd')],
     'plus channels': [node('ReduceMean', 'c', 'm', axes=[1]), node('Add', 'm c', 'd')],
+    'times the largest channel': [node('ReduceMax', 'c', 'm', axes=[1]), node('Mul', 'm c', 'd')],
+    'plus the largest of some channels': [
+        node('Slice', 'c none seven channel', 'k'),
+        node('ReduceMax', 'k', 'm', axes=[1]),
+        node('Add', 'm c', 'd'),
+    ],
     'minus the mean of all': [node('ReduceMean', 'c', 'm', axes=[1, 2, 3]), node('Sub', 'c m', 'd')],
     'where': [node('Greater', 'c sixth', 'g'), node('Mul', 'c eight', 'k'), node('Where', 'g k c', 'd')],
     'where of constants': [node('Less', 'c eight', 'g'), node('Where', 'g sixth c', 'd')],
@@ -489,7 +496,7 @@ CAUSES = {
         r'node r \(Reshape\): it reshapes',
     ),
     'an unknown operator': ([node('Hardmax', 'c', 'h'), node('Gather', 'h one_index', axis=1)], r'node h \(Hardmax\): there is no packed'),
-    'a sum of maxima': ([node('ReduceMax', 'c', 'm', axes=[1]), node('Mul', 'c m')], r'node m \(max\): it is the maximum over the axes'),
+    'a sum of maxima': ([node('ReduceMax', 'c', 'm', axes=[2]), node('Mul', 'c m')], r'node m \(max\): it is the maximum over the axes'),
 }
 
 
