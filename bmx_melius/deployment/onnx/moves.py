@@ -65,7 +65,7 @@ def moving_cone(evaluator, name, is_map):
 def selection(evaluator, cone, name):
     """Return the `Selection` by which the operators of a cone make a value of its source, or None if they do something else."""
     before, after = evaluator.shape(cone.source), evaluator.shape(name)
-    if not (2 < len(before) < 5 and 2 < len(after) < 5 and before[0] == after[0]) or np.prod(before) > _MAX_ELEMENTS:
+    if not (2 < len(before) < 5 and 2 < len(after) < 5 and before[0] == after[0]) or max(np.prod(before), np.prod(after)) > _MAX_ELEMENTS:
         return None
     numbers = evaluator.moved(cone, name, np.arange(np.prod(before), dtype=np.float32).reshape(before)).astype(np.int64)
     image = int(np.prod(before[1:]))
@@ -107,14 +107,17 @@ def add_selection(t, operator, cone, chosen):
     groups = _shuffle(order)
     if not groups:
         order = np.arange(len(order))
-    weight, axes = _kernels(chosen, order, before[1]), len(before) - 2
-    if weight.size > _MAX_WEIGHTS:
+    groups_of_inputs = _groups(chosen.channels[order], before[1])
+    inputs, axes = before[1] // groups_of_inputs, len(before) - 2
+    if len(order) * inputs * np.prod(chosen.kernel) > _MAX_WEIGHTS:
         return False
-    blocks, weight = before[1] // weight.shape[1], weight.reshape(*weight.shape[:2], *chosen.kernel[-axes:])
-    window = {'kernel': chosen.kernel[-axes:], 'stride': chosen.strides[-axes:], 'num_filter': len(order), 'num_group': blocks}
-    inputs = [source, t.network.add_constant(weight, f'{operator.name}_weight')]
+    weight = np.zeros((len(order), inputs, *chosen.kernel), np.float32)
+    weight[np.arange(len(order)), chosen.channels[order] % inputs, chosen.rows[order], chosen.columns[order]] = 1
+    weight = weight.reshape(len(order), inputs, *chosen.kernel[-axes:])
+    window = {'kernel': chosen.kernel[-axes:], 'stride': chosen.strides[-axes:], 'num_filter': len(order), 'num_group': groups_of_inputs}
+    kernels = t.network.add_constant(weight, f'{operator.name}_weight')
     shape = before[0], len(order), *map_sizes(after)[-axes:]
-    entry = t.add_inner(operator, 'Convolution', inputs, shape, {**window, 'no_bias': True})
+    entry = t.add_inner(operator, 'Convolution', [source, kernels], shape, {**window, 'no_bias': True})
     if groups > 1:
         entry = t.shuffled(operator, entry, groups, shape)
     t.add(operator, 'Reshape' if shape != after else 'identity', [entry], {'shape': after} if shape != after else None)
@@ -122,17 +125,13 @@ def add_selection(t, operator, cone, chosen):
     return True
 
 
-def _kernels(chosen, order, inputs):
-    """Return the kernels (channels, inputs of a group, height, width) of the channels in an order, with as many groups as there can be."""
-    channels = chosen.channels[order]
-    for groups in range(min(inputs, len(order)), 0, -1):
-        if inputs % groups == 0 and len(order) % groups == 0:
-            first = np.arange(len(order)) // (len(order) // groups) * (inputs // groups)
-            if ((first <= channels) & (channels < first + inputs // groups)).all():
-                break
-    weight = np.zeros((len(order), inputs // groups, *chosen.kernel), np.float32)
-    weight[np.arange(len(order)), channels - first, chosen.rows[order], chosen.columns[order]] = 1
-    return weight
+def _groups(channels, inputs):
+    """Return the largest number of groups of channels, as a grouped convolution has them, of which each reads one group of inputs."""
+    largest = int(np.gcd(inputs, len(channels)))
+    for groups in (groups for groups in range(largest, 1, -1) if largest % groups == 0):
+        if (channels // (inputs // groups) == np.arange(len(channels)) // (len(channels) // groups)).all():
+            return groups
+    return 1
 
 
 def _shuffle(order):

@@ -13,6 +13,7 @@ its other side. Verification compares what a program makes of ONNX Runtime's num
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -1068,6 +1069,9 @@ def _depth_to_space(t, operator):
     t.keep_signs(operator, name)
 
 
+_MAX_RATIO = 64  # elements of a kernel that repeats what a whole number does not
+
+
 @translate('Expand')
 def _expand(t, operator):
     name, before, after = operator.inputs[0], t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
@@ -1075,9 +1079,17 @@ def _expand(t, operator):
         return t.add(operator, 'identity')
     if len(after) != 4 or before != (*after[:2], 1, 1):
         raise UntranslatableError(f'it repeats {before} to {after}; channels of one element can be repeated to maps')
-    weight = t.network.add_constant(np.ones((after[1], 1, *after[2:])), f'{operator.name}_weight')
-    window = {'kernel': after[2:], 'stride': after[2:], 'num_filter': after[1], 'num_group': after[1], 'no_bias': True}
-    t.add(operator, 'Deconvolution', [t.entry(name), weight], window)
+    scale = math.gcd(*after[2:])
+    squares, rest = (*after[:2], scale, scale), tuple(size // scale for size in after[2:])
+    if math.prod(rest) > _MAX_RATIO:
+        raise UntranslatableError(f'it repeats one element to {after[2]} x {after[3]}, whose ratio has too large numbers')
+    entry = t.add_inner(operator, 'UpSampling', [t.entry(name)], squares, {'scale': scale, 'sample_type': 'nearest'})
+    if rest == (1, 1):
+        t.add(operator, 'identity', [entry])
+    else:
+        weight = t.network.add_constant(np.ones((after[1], 1, *rest)), f'{operator.name}_weight')
+        window = {'kernel': rest, 'stride': rest, 'num_filter': after[1], 'num_group': after[1], 'no_bias': True}
+        t.add(operator, 'Deconvolution', [entry, weight], window)
     t.keep_signs(operator, name)
 
 
