@@ -500,6 +500,11 @@ CAUSES = {
 }
 
 
+def test_a_reduction_without_a_packed_form_whose_result_is_repeated_is_refused(tmp_path):
+    words = r'cannot be packed as a whole: node m \(max\): it is the maximum over the axes'
+    refused(inner([node('ReduceMax', 'c', 'm', axes=[2]), node('Add', 'm c', 'd')]), tmp_path, words)
+
+
 @pytest.mark.parametrize('last', CAUSES)
 def test_the_first_operator_without_a_packed_form_is_named(last, tmp_path):
     nodes, constants = begin()
