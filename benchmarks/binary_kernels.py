@@ -45,18 +45,19 @@ Later changes, measured separately:
   on 28x28, .99 and 1.01 at 480; .94 and .96 at 224 on 14x14; .94 and .97 at 256 on 7x7, 1.01 and 1.03 at 512. The peaks there: .95 by
   popcount, 1.15.
 - AVX-512 counts windows of at least 64 filters by carry-save in assembly language, with the words of a window copied to be contiguous.
-  AMD EPYC (family 26: Zen 5), without addends, 1e12 a second before and after, medians of 15 rounds under other load: 2.24 and 2.37 at 64 channels
-  on 56x56, 2.55 and 3.06 at 320; 1.99 and 2.80 at 128 on 28x28, 2.76 and 3.15 at 480; 2.47 and 3.03 at 256 on 14x14; 2.70 and 3.05 at
-  512 on 7x7. Rows filled in pairs afterwards: 1 to 2.5 % less time. The peaks there: 2.96 by popcount, 3.73 by carry-save.
+  AMD EPYC (family 26: Zen 5), without addends, 1e12 a second before and after, medians of 15 rounds under other load: 2.24 and 2.37 at 64
+  channels on 56x56, 2.55 and 3.06 at 320; 1.99 and 2.80 at 128 on 28x28, 2.76 and 3.15 at 480; 2.47 and 3.03 at 256 on 14x14; 2.70 and
+  3.05 at 512 on 7x7. Rows filled in pairs afterwards: 1 to 2.5 % less time. The peaks there: 2.96 by popcount, 3.73 by carry-save.
 - AMX keeps weights as bits for maps of few pixels: 512 channels and filters on 7x7 in 75 microseconds instead of 122 (bytes) or 105
   (AVX-512).
 
 Rejected alternatives:
 
 - AVX-512, carry-save on pieces of six words instead of contiguous windows: 1 to 6 % slower at 64 channels
-- AVX-512 on Zen 5, all in minima of the loop or of a layer without packing: pieces of rows of taps in place of contiguous windows, 4 to
-  9 % slower for 64 and 128 channels, 2 % faster for 512; twice the carries added by vpdpwssd, 4 % slower; pieces of 24 KB of weights for several rows,
-  6 % slower for 416 channels, the same for 672; 16 filters by carry-save, 1.5 times the time of counting words, 32 and 48 the same
+- AVX-512 on Zen 5, all in minima of the loop or of a layer without packing: pieces of rows of taps in place of contiguous windows, 4 to 9
+  % slower for 64 and 128 channels, 2 % faster for 512; twice the carries added by vpdpwssd, 4 % slower; pieces of 24 KB of weights for
+  several rows, 6 % slower for 416 channels, the same for 672; 16 filters by carry-save, 1.5 times the time of counting words, 32 and 48
+  the same
 - AMX, blocks of four tiles of pixels and one strip of filters, which halves the traffic of weights: up to 20 % slower
 - AMX, without a tile store every eight steps: 20 % slower from 256 channels on
 - AMX, without storing results (upper bound of the gain of a fused threshold): 2.5 instead of 2.0 at 64 channels, 2.5 instead of 2.3 at 256

@@ -369,6 +369,22 @@ def test_the_peer_of_onnx_models_computes_what_the_packed_network_computes(tmp_p
     np.testing.assert_allclose(run()[0], exponentials / exponentials.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize('precision', ['float16', 'float32'])
+def test_the_peer_of_onnx_models_reads_the_precision_of_the_model(tmp_path, precision):
+    pytest.importorskip('onnxruntime')
+    import onnx
+
+    from bmx_melius.bench.peers import onnx_model
+
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(precision))
+    values = [onnx.helper.make_tensor_value_info(name, number, (1, 2)) for name in 'xy']
+    graph = onnx.helper.make_graph([onnx.helper.make_node('Relu', ['x'], ['y'])], 'graph', values[:1], values[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8)
+    onnx.save(model, tmp_path / 'net.onnx')
+    run, _ = onnx_model.prepare({'file': str(tmp_path / 'net.onnx')}, np.float32([[-1, 2]]), 1)
+    assert run()[0].tolist() == [[0, 2]]
+
+
 @needs_engine
 def test_an_onnx_model_of_a_fixed_batch_says_why_onnx_runtime_cannot_run_another(capsys, tmp_path):
     pytest.importorskip('onnxruntime')

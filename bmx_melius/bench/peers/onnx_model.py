@@ -1,6 +1,7 @@
 """An ONNX model in ONNX Runtime, with all of its optimizations."""
 
 PACKAGES = {'onnxruntime': 'onnxruntime'}
+_TYPES = {'tensor(float16)': 'float16', 'tensor(double)': 'float64'}  # of inputs that are not float32
 
 
 def prepare(arguments, array, threads):
@@ -14,6 +15,7 @@ def prepare(arguments, array, threads):
     (source,) = session.get_inputs()
     if not fits(source.shape, array.shape):  # images with the channels last, which the packed network has second
         array = np.ascontiguousarray(np.moveaxis(array, 1, -1))
+    array = array.astype(_TYPES.get(source.type, array.dtype))
     return lambda: session.run(None, {source.name: array}), {}
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-_EQUAL = 1e-5  # levels that differ by less, relative to the largest one, are one level with rounding errors
+_EQUAL = 1e-5  # levels that differ by less, relative to the largest one, are one level with rounding errors; verification allows as much
 _MAX_PARTS = 3
 
 
@@ -53,7 +53,7 @@ def weight_parts(weight):
     levels = [clusters(row, limit) for row, limit in zip(rows, tolerances[:, 0])]
     if all(len(row) == 1 or len(row) == 2 and abs(row[0] + row[1]) <= limit for row, limit in zip(levels, tolerances[:, 0])):
         part = (np.where(rows > 0, 1, -1) * np.abs(rows).mean(axis=1, keepdims=True)).reshape(weight.shape)
-        return WeightParts([part], None) if (np.abs(part - weight) <= 4 * tolerance).all() else None
+        return WeightParts([part], None) if (np.abs(part - weight) <= tolerance).all() else None
     levels = np.array([row + [row[-1]] * (count - len(row)) for row in levels])
     index = np.argmin(np.abs(rows[:, :, None] - levels[:, None, :]), axis=2)
     differences, means = np.diff(levels, axis=1), levels[:, :1] + np.diff(levels, axis=1).sum(axis=1, keepdims=True) / 2
@@ -65,4 +65,4 @@ def weight_parts(weight):
     means = np.where(np.abs(means) <= tolerances, 0, means)[:, 0]
     parts = [part.reshape(weight.shape) for part in parts]
     total = sum(parts) + means.reshape(tolerance.shape)
-    return WeightParts(parts, means if means.any() else None) if (np.abs(total - weight) <= 4 * tolerance).all() else None
+    return WeightParts(parts, means if means.any() else None) if (np.abs(total - weight) <= tolerance).all() else None

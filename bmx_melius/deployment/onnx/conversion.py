@@ -14,16 +14,20 @@ from ...vision.preprocessing import InputSpec
 from ..convert.calibration import RANGES
 from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
+from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
-from . import layers  # noqa: F401  registers its translations
+from . import layers, normalization  # noqa: F401  register their translations
 from .evaluation import Evaluator, input_shapes
+from .factors import with_factors_after_layers
 from .layout import with_channels_second
+from .merging import with_merged_channels
 from .model import read_model
-from .ties import without_ties
+from .ties import share_of_ties, without_ties
 from .translation import Translator
 from .trial import require_computable
 
 Path = Union[str, os.PathLike]
+_FREQUENT = 1e-3  # share of signs of 0 from which the report warns of them
 
 
 @dataclasses.dataclass
@@ -135,14 +139,18 @@ def import_onnx(
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
-    evaluator, moved = with_channels_second(evaluator)
+    evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
     tied = list(translator.tied)
     if tied:
         _require_permission(model, translator, zero_is_positive)
-        translator = Translator(without_ties(evaluator, translator.tied))
+        tied_most, share = share_of_ties(evaluator, translator.tied)
+        steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
+        translator = Translator(without_ties(evaluator, translator.tied), steps)
         outputs = translator.translate(model.outputs)
+    if model.precision:
+        translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason for layer in translator.layers):
@@ -150,10 +158,15 @@ def import_onnx(
     packed = pack(translator.network, verify, half, calibrated)
     report = packed.report
     if report.left or report.packed_operators != 1:
-        left = [f'node {each.node} ({each.operator}): {each.reason}' for each in report.left]
+        first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others
+        left = [f'node {each.node} ({each.operator}): {each.reason}' for each in first_causes]
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
     if tied:
         translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(tied)}')
+        if share >= _FREQUENT:
+            translator.notes.append(
+                f'{share:.1%} of the signs {tied_most} are between both in a random sample: the outputs differ from those of the model'
+            )
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()

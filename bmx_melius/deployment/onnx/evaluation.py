@@ -167,7 +167,7 @@ class Evaluator:
             return []
         if operator.kind in _BY_AXIS and operator.attributes.get('axis', 1) % len(self.shape(name)) != 1:
             return []
-        if operator.kind not in _PARAMETERS_BY_CHANNEL and any(self.by_channel(source, self.shape(name)) is None for source in constants):
+        if operator.kind not in PARAMETERS_BY_CHANNEL and any(self.by_channel(source, self.shape(name)) is None for source in constants):
             return []
         return sources
 
@@ -217,26 +217,14 @@ class Evaluator:
 
     def functions(self, cone, names):
         """Return the function from the source of a cone to values of it: float32 (channels, n) -> list of (channels, n), any n."""
-        onnx, shape = self._onnx, self.shape(cone.source)
-        initializers = {}
+        shape = self.shape(cone.source)
+        constants = {}
         for operator in cone.operators:
             for source in operator.inputs:
                 if source and source not in self.varying:
-                    array = self.constant(source)
-                    if operator.kind not in _PARAMETERS_BY_CHANNEL:
-                        array = self.by_channel(source, shape)
-                    initializers[source] = onnx.numpy_helper.from_array(np.ascontiguousarray(array), source)
-        originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
-        graph = onnx.GraphProto(name='cone')
-        graph.node.extend(originals[operator.outputs[0]] for operator in cone.operators)
-        for node in graph.node:
-            del node.output[1:]  # masks of Dropout
-        graph.initializer.extend(initializers.values())
-        graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, [None] * len(shape)))
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
-        proto.opset_import.extend(self.model.proto.opset_import)
-        session = self._session(proto)
+                    by_channel = operator.kind not in PARAMETERS_BY_CHANNEL
+                    constants[source] = self.by_channel(source, shape) if by_channel else self.constant(source)
+        session = self._part(cone, names, constants, [None] * len(shape))
         self._spend(_SESSION * len(cone.operators))
 
         def computed(x):
@@ -249,14 +237,40 @@ class Evaluator:
 
         return computed
 
+    def moved(self, cone, name, array):
+        """Return a value that the operators of a cone compute for an array in place of its source, float32."""
+        sources = {source for operator in cone.operators for source in operator.inputs if source and source not in self.varying}
+        session = self._part(cone, [name], {source: self.constant(source) for source in sources}, array.shape)
+        return self._computed(session, {cone.source: array})[0]
+
+    def _part(self, cone, names, constants, shape):
+        """Return a session that computes values from the source of a cone by its operators."""
+        onnx = self._onnx
+        originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
+        graph = onnx.GraphProto(name='cone')
+        graph.node.extend(originals[operator.outputs[0]] for operator in cone.operators)
+        for node in graph.node:
+            if node.op_type == 'Dropout':
+                del node.output[1:]  # masks
+        graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array, order='C'), source) for source, array in constants.items())
+        graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, shape))
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
+        proto.opset_import.extend(self.model.proto.opset_import)
+        return self._session(proto)
+
     def _spend(self, operations):
         self._left -= operations
         if self._left < 0:
-            raise UserError(f'{self.model.path} has more elementwise operators that take few levels, but are not steps, than can be tried')
+            raise UserError(
+                f'{self.model.path} is refused: the search for signs and quantizers takes too long. Values of few pixels look like '
+                'the result of one: give a larger image or batch (--input-shape, or the input of torch.onnx.export). Chains of '
+                'elementwise operators are tried from each value in them: run onnxsim on the model, which shortens them'
+            )
 
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis
-_PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
+PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
 # Not those that are periodic: they may take a value around any number.
 ELEMENTWISE = frozenset(
     (

@@ -129,7 +129,7 @@ class _Linear:
             inputs = [t.entry(name), self._constant(weight, 'weight')] + ([] if bias is None else [self._constant(bias, 'bias')])
             entry = self._node(inputs, len(weight))
             binary = weight_parts(weight)
-            reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot'
+            reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
             count = len(binary.parts) if binary else 0
             weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
             reason = f'its weights {weights} it reads {reads}'

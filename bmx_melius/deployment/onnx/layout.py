@@ -9,10 +9,12 @@ import dataclasses
 
 import numpy as np
 
-from .evaluation import ELEMENTWISE, Evaluator
+from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL, Evaluator
 from .model import import_onnx_package, model_of
 
-_ALONG_AXIS = ('Concat', 'Split')
+_DENSE = ('MatMul', 'Gemm')
+_LAST_BY_DEFAULT = ('Softmax', 'LogSoftmax')  # operators along the last axis unless they name one
+_ALONG_AXIS = ('Concat', 'Split', *_LAST_BY_DEFAULT)
 _REDUCTIONS = ('ReduceMean', 'ReduceMax')
 
 
@@ -57,27 +59,46 @@ class _Flat:
     order: np.ndarray
 
 
+@dataclasses.dataclass
+class _Rows:
+    """Vectors of all positions, one below the other: the name of the map with the channels second, and its sizes without the channels."""
+
+    name: str
+    sizes: tuple
+
+
 class _Layout:
     def __init__(self, evaluator):
         self._evaluator, self._onnx = evaluator, import_onnx_package()[0]
         self._second = {}  # name of a value (N, ..., C) -> name of the same value (N, C, ...)
         self._flat = {}  # name of a value (N, elements) -> _Flat
+        self._rows = {}  # name of a value (N * positions, C) -> _Rows
         self._nodes, self._initializers, self._renamed = [], [], {}
         self.moved_inputs = [name for name in evaluator.shapes if self._is_last(name)]
 
     def _is_last(self, name):
         """Return whether an input is transposed, perhaps after elementwise operators, to have the channels second."""
-        waiting, seen = [name], set()
+        for operator in self._first_readers(name):
+            if operator.kind == 'Transpose' and _moves_channels(self._evaluator, operator, to_second):
+                # of three axes, the exchange of the last two moves the channels in either direction
+                rank = len(self._evaluator.shape(operator.inputs[0]))
+                readers = self._first_readers(operator.outputs[0])
+                return rank > 3 or not any(reader.kind in _DENSE or reader.kind == 'Reshape' for reader in readers)
+        return False
+
+    def _first_readers(self, name):
+        """Return the operators that read a value, perhaps after elementwise operators and padding, which are not among them."""
+        waiting, seen, readers = [name], set(), []
         while waiting:
             value = waiting.pop()
             for operator in self._evaluator.model.operators:
                 if value in operator.inputs and operator.outputs[0] not in seen:
                     seen.add(operator.outputs[0])
-                    if operator.kind == 'Transpose' and _moves_channels(self._evaluator, operator, to_second):
-                        return True
                     if operator.kind in ELEMENTWISE or operator.kind == 'Pad':
                         waiting.append(operator.outputs[0])
-        return False
+                    else:
+                        readers.append(operator)
+        return readers
 
     def shape_of_input(self, name):
         shape = self._evaluator.shapes[name]
@@ -154,23 +175,46 @@ class _Layout:
         kind, output, first = operator.kind, operator.outputs[0], operator.inputs[0] if operator.inputs else ''
         shape = self._evaluator.shape(output)
         if kind == 'Transpose':
-            if _moves_channels_of(operator, to_last, len(shape)):
-                self._second[output] = first
-            elif _moves_channels_of(operator, to_second, len(shape)) and first in self._second:
+            if _moves_channels_of(operator, to_second, len(shape)) and first in self._second:
                 self._renamed[output] = self._second[first]
+            elif _moves_channels_of(operator, to_last, len(shape)):
+                self._second[output] = first
         elif kind in ELEMENTWISE:
             self._move_elementwise(operator, shape)
+        elif kind in _DENSE and not operator.attributes.get('transA', 0):
+            if first in self._flat:
+                self._move_dense(operator, self._flat[first])
+            elif first in self._rows:
+                name = self._dense_of_positions(operator, self._rows[first].name)
+                if name:
+                    self._rows[output] = dataclasses.replace(self._rows[first], name=name)
+            elif first in self._second and kind == 'MatMul':
+                name = self._dense_of_positions(operator, self._second[first])
+                if name:
+                    self._second[output] = name
         elif first in self._second:
             self._move_other(operator, first, shape)
-        elif first in self._flat and kind in ('MatMul', 'Gemm') and not operator.attributes.get('transA', 0):
-            self._move_dense(operator, self._flat[first])
+        elif first in self._rows and kind == 'Reshape':
+            sizes = self._rows[first].sizes
+            if shape == (*sizes, self._evaluator.shape(self._original_shape(first))[1]):
+                self._second[output] = self._rows[first].name
 
     def _move_elementwise(self, operator, shape):
         varying = [name for name in operator.inputs if name and self._evaluator.constant(self._original(name)) is None]
-        if varying and all(name in self._second for name in varying):
+        constants = [self._evaluator.constant(name) for name in operator.inputs if name and name not in varying]
+        by_channel = operator.kind in PARAMETERS_BY_CHANNEL and any(array.size > 1 for array in constants)
+        if varying and all(name in self._second for name in varying) and not by_channel:  # by_channel: of axis 1, which moves
             inputs = [self._second.get(name) or self._moved_constant(name, len(shape)) for name in operator.inputs]
             outputs = self._again(operator, inputs)
             self._second.update(zip(operator.outputs, outputs))
+        elif varying and all(name in self._rows for name in varying) and all(array.size in (1, shape[1]) for array in constants):
+            sizes, inputs = self._rows[varying[0]].sizes, []
+            for name in operator.inputs:
+                if name in self._rows:
+                    inputs.append(self._rows[name].name)
+                else:
+                    inputs.append(name if operator.kind in PARAMETERS_BY_CHANNEL else self._moved_constant(name, len(sizes) + 1))
+            self._rows[operator.outputs[0]] = _Rows(self._again(operator, inputs)[0], sizes)
         elif varying and all(name in self._flat for name in varying):
             order = self._flat[varying[0]].order
             inputs = [self._flat[name].name if name in self._flat else self._moved_vector(name, order) for name in operator.inputs]
@@ -198,15 +242,19 @@ class _Layout:
     def _move_other(self, operator, first, shape):
         kind, rank, second = operator.kind, len(self._evaluator.shape(self._original_shape(first))), self._second[first]
         position = {axis: place for place, axis in enumerate(to_second(rank))}
-        if kind in ('Reshape', 'Flatten', 'Squeeze') and len(shape) == 2:
-            sizes = self._evaluator.shape(self._original_shape(first))[1:]
+        sizes = self._evaluator.shape(self._original_shape(first))
+        if kind in ('Reshape', 'Flatten') and shape == (int(np.prod(sizes[:-1])), sizes[-1]) and shape[0] != sizes[0]:
+            self._rows[operator.outputs[0]] = _Rows(second, sizes[:-1])
+        elif kind in ('Reshape', 'Flatten', 'Squeeze') and len(shape) == 2 and shape[0] == sizes[0]:
+            sizes = sizes[1:]
             order = np.moveaxis(np.arange(int(np.prod(sizes))).reshape(sizes), -1, 0).reshape(-1)
             name = f'{operator.outputs[0]}_channels_second'
             self._add('Reshape', [second, self._constant(np.array(shape, np.int64), operator.name)], name)
             self._flat[operator.outputs[0]] = _Flat(name, order)
         elif kind in _ALONG_AXIS and all(name in self._second for name in operator.inputs if name in self._evaluator.varying):
             inputs = [self._second.get(name, name) for name in operator.inputs]
-            outputs = self._again(operator, inputs, axis=position[operator.attributes.get('axis', 0) % rank])
+            axis = operator.attributes.get('axis', -1 if kind in _LAST_BY_DEFAULT else 0)
+            outputs = self._again(operator, inputs, axis=position[axis % rank])
             self._second.update(zip(operator.outputs, outputs))
         elif kind in _REDUCTIONS:
             self._move_reduction(operator, second, position, rank)
@@ -232,6 +280,29 @@ class _Layout:
             self._second[operator.outputs[0]] = output
         elif moved == list(range(2, rank)):
             self._renamed[operator.outputs[0]] = output
+
+    def _dense_of_positions(self, operator, second):
+        """Add a convolution of size 1 that computes the dense layer of each position; return the name of its output, '' without one."""
+        weight = self._evaluator.constant(operator.inputs[1])
+        if weight is None or weight.ndim != 2:
+            return ''
+        weight = weight if operator.attributes.get('transB', 0) else weight.T
+        rank = len(self._sizes_of(operator.inputs[0]))
+        weight = weight * weight.dtype.type(operator.attributes.get('alpha', 1))
+        inputs = [second, self._constant(weight.reshape(*weight.shape, *(1,) * (rank - 2)), operator.name)]
+        if len(operator.inputs) > 2 and operator.inputs[2]:
+            bias = self._evaluator.constant(operator.inputs[2])
+            if bias is None or bias.size not in (1, len(weight)):
+                return ''
+            bias = np.broadcast_to(bias.reshape(-1) * bias.dtype.type(operator.attributes.get('beta', 1)), len(weight))
+            inputs.append(self._constant(bias, operator.name))
+        output = f'{operator.outputs[0]}_channels_second'
+        self._nodes.append(self._onnx.helper.make_node('Conv', inputs, [output], name=f'{operator.name}_moved'))
+        return output
+
+    def _sizes_of(self, name):
+        """Return the shape of a value of rows or with the channels last, with an axis for each of the map."""
+        return (*self._rows[name].sizes, 1) if name in self._rows else self._evaluator.shape(self._original_shape(name))
 
     def _move_dense(self, operator, flat):
         weight = self._evaluator.constant(operator.inputs[1])

@@ -61,6 +61,8 @@ class Model:
     outputs : list of str
     size : int
         Bytes of the file and its external data.
+    precision : str
+        The type of its real numbers, which are float32 here: 'float16', 'bfloat16', 'float64', or '' where they are float32 in the file.
     """
 
     path: str
@@ -69,6 +71,7 @@ class Model:
     inputs: dict
     outputs: list
     size: int
+    precision: str = ''
 
 
 def import_onnx_package():
@@ -119,6 +122,7 @@ def read_model(path):
             onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # of NumPy and onnx
             raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
+    precision = _make_float32(onnx, proto)
     _name_nodes(proto)
     if any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
         _replace_qonnx(onnx, proto, path)
@@ -127,7 +131,7 @@ def read_model(path):
         onnx.checker.check_model(proto)
     except Exception as error:  # ValidationError, and those of protobuf
         raise UserError(f'{path} is not a valid ONNX model: {_first_line(error)}') from error
-    return model_of(onnx, proto, path, size)
+    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision)
 
 
 def model_of(onnx, proto, path, size):
@@ -292,6 +296,31 @@ def _load_external_data(onnx, proto, path, allowed):
     return total
 
 
+def _make_float32(onnx, proto):
+    """Make the real numbers of a model float32 if its inputs or weights have another precision; return the name of that, '' if not."""
+    types = {onnx.TensorProto.FLOAT16: 'float16', onnx.TensorProto.BFLOAT16: 'bfloat16', onnx.TensorProto.DOUBLE: 'float64'}
+    inputs = [value.type.tensor_type.elem_type for value in proto.graph.input]
+    weights = [tensor.data_type for tensor in _tensors(proto) if len(tensor.dims) > 1]
+    found = [types[number] for number in (*inputs, *weights) if number in types]
+    if not found:
+        return ''
+    largest = np.finfo(np.float32).max
+    for tensor in _tensors(proto):
+        if tensor.data_type in types:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            array = np.where(np.isfinite(array), np.clip(array, -largest, largest), array).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == 'Cast' and attribute.name == 'to' and attribute.i in types:
+                attribute.i = onnx.TensorProto.FLOAT
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.tensor_type.elem_type in types:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    del proto.graph.value_info[:]
+    return found[0]
+
+
 def _name_nodes(proto):
     """Give each node without a name, or with that of another one, its own."""
     seen, repetitions = set(), collections.Counter()
@@ -319,7 +348,7 @@ def _operator(onnx, node):
 def _shape_of(onnx, value, path):
     kind = value.type.tensor_type
     if not value.type.HasField('tensor_type') or kind.elem_type != onnx.TensorProto.FLOAT:
-        raise UserError(f'{path}: the input {value.name} is not a float32 tensor: export a network that takes float32')
+        raise UserError(f'{path}: the input {value.name} is not a tensor of real numbers: export a network that takes float32')
     if not kind.HasField('shape') or not 1 <= len(kind.shape.dim) <= MAX_RANK:
         raise UserError(f'{path}: the input {value.name} has no shape: give the shape when the network is exported')
     return tuple(axis.dim_value if axis.dim_value > 0 else None for axis in kind.shape.dim)

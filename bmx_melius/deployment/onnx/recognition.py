@@ -57,7 +57,7 @@ class Step:
 
 def find_step(evaluator, name):
     """Return the `Step` by which a value is computed, or None."""
-    if not _has_few_numbers(evaluator.sampled[name]):
+    if not has_few_numbers(evaluator.sampled[name]):
         return None
     for cone in evaluator.cones(name):
         step = _step_from(evaluator, cone, name)
@@ -83,9 +83,9 @@ def _step_from(evaluator, cone, name):
     return None
 
 
-def _has_few_numbers(array):
+def has_few_numbers(array):
     """Return whether a value of a sample has few different numbers in each channel, up to rounding errors."""
-    if array.ndim < 2 or not array.size or array.dtype != np.float32 or not np.isfinite(array).all():
+    if array.ndim < 2 or not array.size or array.dtype not in (np.float32, bool) or not np.isfinite(array).all():
         return False
     scale = max(float(np.abs(array).max()), 1e-30)
     by_channel = np.rint(array.swapaxes(0, 1).reshape(array.shape[1], -1) / (scale * _EQUAL))
@@ -110,7 +110,7 @@ def _step_of(function, channels, bound):
             return None
         scale = float(np.abs(values).max())
         tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
-        jumps = (np.diff(np.sort(values, axis=1), axis=1) > tolerance).sum(axis=1)
+        jumps = (np.diff(np.sort(values, axis=1, kind='stable'), axis=1) > tolerance).sum(axis=1)  # stable: fast where they rise already
         if jumps.max() >= MAX_LEVELS:
             return None
     if not jumps.any():
@@ -247,12 +247,25 @@ def _changes(function, grid, more_limits):
 def _limits(values):
     """Return numbers (n, channels) at which what is narrow begins in another value: between few levels; or the extremes, and 0."""
     finite = np.where(np.isfinite(values), values, 0)
-    numbers = np.unique(finite)
-    if len(numbers) <= MAX_LEVELS:
+    numbers = _few_numbers(finite)
+    if numbers is not None:
         return np.broadcast_to(((numbers[1:] + numbers[:-1]) / 2)[:, None], (len(numbers) - 1, len(values)))
     low, high = finite.min(axis=1), finite.max(axis=1)
     smallest = np.finfo(np.float64).tiny  # values are float32: not less means above 0
     return np.stack([np.nextafter(low, np.inf), high, np.zeros_like(low), np.full_like(low, smallest)])
+
+
+def _few_numbers(values):
+    """Return the different numbers in an array (channels, n), ascending, or None if there are more than `MAX_LEVELS`."""
+    if len(np.unique(values[0])) > MAX_LEVELS:
+        return None
+    numbers, rest = [], values.reshape(-1)
+    while rest.size:
+        if len(numbers) == MAX_LEVELS:
+            return None
+        numbers.append(rest[0])
+        rest = rest[rest != rest[0]]
+    return np.sort(numbers)
 
 
 def _number(positions):
@@ -261,10 +274,12 @@ def _number(positions):
     return bits.astype(np.uint32).view(np.float32)
 
 
-_NONNEGATIVE = ('Relu', 'Sigmoid', 'Abs', 'Softplus', 'Softmax', 'Exp')
+_POSITIVE = ('Sigmoid', 'Softplus', 'Softmax', 'Exp')
+_NONNEGATIVE = (*_POSITIVE, 'Relu', 'Abs', 'Sqrt', 'ReduceL1', 'ReduceL2', 'ReduceSumSquare')
 _PRESERVING = (
     *('MaxPool', 'AveragePool', 'GlobalAveragePool', 'GlobalMaxPool', 'Concat', 'Reshape', 'Flatten', 'Transpose', 'Identity', 'Dropout'),
-    *('Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Add', 'Sum', 'Mul', 'ReduceMean', 'ReduceMax', 'DepthToSpace'),
+    *('Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Add', 'Sum', 'Mul', 'ReduceMean', 'ReduceMax', 'ReduceSum', 'DepthToSpace'),
+    *('Expand', 'Div', 'Reciprocal'),
 )
 
 
@@ -295,6 +310,30 @@ def is_nonnegative(evaluator, name):
             continue
         if operator.kind not in _PRESERVING or operator.attributes.get('mode', 'nearest') == 'cubic':
             return False
-        count = 1 if operator.kind in ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean') else None
+        if operator.kind == 'Mul' and operator.inputs[0] == operator.inputs[1]:
+            continue
+        count = 1 if operator.kind in _OF_THE_FIRST else None
         waiting.extend(source for source in operator.inputs[:count] if source)
     return True
+
+
+# Operators whose other inputs are sizes and axes.
+_OF_THE_FIRST = ('Reshape', 'Slice', 'Split', 'Squeeze', 'Unsqueeze', 'Resize', 'Dropout', 'ReduceMean', 'ReduceMax', 'ReduceSum', 'Expand')
+
+
+def is_positive(evaluator, name):
+    """Return whether a value is positive, because of the operators that compute it."""
+    constant, operator = evaluator.constant(name), evaluator.producers.get(name)
+    if constant is not None:
+        return constant.dtype.kind == 'f' and bool((constant > 0).all())
+    if operator is None:
+        return False
+    if operator.kind in ('Sqrt', 'Expand', 'Identity'):
+        return is_positive(evaluator, operator.inputs[0])
+    if operator.kind == 'Reciprocal':
+        return is_nonnegative(evaluator, operator.inputs[0])
+    if operator.kind in ('Mul', 'Div'):
+        return all(is_positive(evaluator, source) for source in operator.inputs)
+    if operator.kind == 'Add':
+        return is_nonnegative(evaluator, name) and any(is_positive(evaluator, source) for source in operator.inputs)
+    return operator.kind in _POSITIVE

@@ -36,3 +36,13 @@ def without_ties(evaluator, steps):
             chosen = [f'{name}_above', names['upper'], names['lower']]
             proto.graph.node.append(onnx.helper.make_node('Where', chosen, [name], f'{name}_untied'))
     return Evaluator(model_of(onnx, proto, model.path, model.size), evaluator.shapes)
+
+
+def share_of_ties(evaluator, steps):
+    """Return the name of the value that is most often between its two levels in a sample, and the share of its elements that are."""
+    shares = {}
+    for name, step in steps.items():
+        by_channel = (1, -1, *(1,) * (len(evaluator.shape(name)) - 2))
+        lower, upper = (level.reshape(by_channel) for level in step.levels)
+        shares[name] = float((np.abs(evaluator.sampled[name] - (lower + upper) / 2) < (upper - lower) / 4).mean())
+    return max(shares.items(), key=lambda item: item[1])

@@ -13,6 +13,7 @@ its other side. Verification compares what a program makes of ONNX Runtime's num
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from ...errors import UserError
 from ..convert.builder import map_shape
 from ..convert.network import Entry
 from .evaluation import ELEMENTWISE
+from .layout import to_last, to_second
+from .moves import MOVING, add_selection, moving_cone, selection
 from .network import OnnxNetwork
-from .recognition import find_step
+from .recognition import Step, find_step, is_nonnegative, is_positive
 
 TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
 
@@ -92,10 +95,17 @@ _AT_THE_END = (
     *('Softmax', 'LogSoftmax', 'Sigmoid', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Transpose', 'Concat', 'Identity', 'Cast'),
     *('ArgMax', 'TopK'),
 )
+_DECODING = (*ELEMENTWISE, 'Slice', 'Split', 'Gather', 'ReduceMax')  # of what is arranged in another way, such as boxes
 
 
 class Translator:
     """A model being translated.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+    steps : dict of str to recognition.Step
+        Steps that are known already, by the names of their values.
 
     Attributes
     ----------
@@ -107,13 +117,14 @@ class Translator:
         Values that are signs, but 0 where their argument is.
     """
 
-    def __init__(self, evaluator):
+    def __init__(self, evaluator, steps=None):
         self.evaluator, self.network = evaluator, OnnxNetwork(evaluator)
         self.layers, self.notes, self.tied = [], [], {}
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
-        self._steps = {}
+        self.reshaped, self.last = {}, {}  # name of a value with the elements of a map, in another shape or the channels last -> Entry
+        self._steps = dict(steps or {})
         self._rounded = _rounded_values(evaluator.model.operators)
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -132,6 +143,18 @@ class Translator:
     def set(self, name, entry):
         """Record the `Entry` of a value."""
         self._entries[name] = entry
+
+    def map_of(self, name):
+        """Return the `Entry` of the map whose elements a value has, in its own shape or another one."""
+        return self.reshaped.get(name) or self.last.get(name) or self.entry(name)
+
+    def set_map(self, operator, entry):
+        """Record the map whose elements the output of an operator has, in the shape of its first input."""
+        name, output = operator.inputs[0], operator.outputs[0]
+        if name not in self.reshaped and name not in self.last:
+            return self.set(output, entry)
+        (self.reshaped if name in self.reshaped else self.last)[output] = entry
+        raise RefusedError(self._refused[name])  # what other operators would read
 
     def constant(self, name):
         """Return the array of a constant, or None."""
@@ -181,7 +204,10 @@ class Translator:
             try:
                 self._translate(operator)
             except UntranslatableError as error:
-                reason = str(error) if isinstance(error, RefusedError) else f'node {operator.name} ({operator.kind}): {error}'
+                if operator.kind in MOVING and self._select(operator):
+                    continue
+                reason = str(error) if isinstance(error, RefusedError) else self._cause(operator)
+                reason = reason or f'node {operator.name} ({operator.kind}): {error}'
                 self._refused.update(dict.fromkeys(operator.outputs, reason))
         try:
             outputs = [value for name in outputs for value in self._packable(name)]
@@ -190,14 +216,56 @@ class Translator:
             raise UserError(f'{self.evaluator.model.path}: {error}') from error
         return outputs
 
+    def _select(self, operator):
+        """Add the outputs of an operator that moves elements as selections from a map; return whether all of them are such."""
+        for number, output in enumerate(operator.outputs):
+            cone = moving_cone(
+                self.evaluator, output, lambda name: name in self._entries and self.evaluator.sampled[name].dtype == np.float32
+            )
+            chosen = cone and selection(self.evaluator, cone, output)
+            piece = dataclasses.replace(operator, name=f'{operator.name}_{number}' if number else operator.name, outputs=[output])
+            if not chosen or not add_selection(self, piece, cone, chosen):
+                return False
+        return True
+
+    def keep_signs(self, operator, source):
+        """Make the output of an operator signs if the value whose elements it has are signs: those above the middle of both levels."""
+        signs, name = self.levels_of(source), operator.outputs[0]
+        if signs is None or signs.flipped is not None or signs.scale <= 0 or self.network.has_planes(signs.entry.node):
+            return
+        channels = self.shape(name)[1]
+        levels = np.array([[signs.shift - signs.scale], [signs.shift + signs.scale]]).repeat(channels, axis=1)
+        step = Step('', levels, [(np.full(channels, signs.shift, np.float32), np.zeros(channels, bool))], 1.0, 0.0)
+        activation = self.network.add_step(f'{operator.name}_signs', self.entry(name), step, name)
+        self.set_signs(operator, activation, signs.scale, signs.shift)
+
+    def set_signs(self, operator, activation, scale, shift):
+        """Set the output of an operator: signs times `scale` plus `shift`."""
+        name = operator.outputs[0]
+        self.set(name, activation if (scale, shift) == (1, 0) else self._scaled(operator, activation, name, scale, shift))
+        self.signs[self.entry(name)] = Signs(activation, scale, shift)
+
+    def shuffled(self, operator, entry, groups, shape):
+        """Add a channel shuffle; return its `Entry`."""
+        split = (shape[0], groups, shape[1] // groups, *shape[2:])
+        swapped = (split[0], split[2], split[1], *split[3:])
+        parts = self.add_inner(operator, 'Reshape', [entry], split, {'shape': split})
+        parts = self.add_inner(operator, 'transpose', [parts], swapped, {'axes': (0, 2, 1, *range(3, len(split)))})
+        return self.add_inner(operator, 'Reshape', [parts], shape, {'shape': shape})
+
+    def _cause(self, operator):
+        """Return why a value that an operator reads is refused, '' if none is. Padding is not a cause: layers read its input."""
+        producers = self.evaluator.producers
+        refused = (name for name in operator.inputs if name in self._refused and name not in self.padded_signs)
+        return next((self._refused[name] for name in refused if producers[name].kind != 'Pad'), '')
+
     def _packable(self, output):
         """Return the values from which an output is computed, without the operators at the end that move or normalize its elements."""
         waiting, values, left_out = [output], [], []
         while waiting:
             name = waiting.pop()
             operator = self.evaluator.producers.get(name)
-            at_end = operator is not None and operator.kind in _AT_THE_END and name in self._refused
-            if at_end and not self._steps.get(name):
+            if operator is not None and name in self._refused and not self._steps.get(name) and self._may_be_left_out(operator):
                 left_out.append(operator)
                 waiting.extend(source for source in reversed(operator.inputs) if source in self.evaluator.varying)
             else:
@@ -207,6 +275,11 @@ class Translator:
             names = ', '.join(dict.fromkeys(operator.kind for operator in left_out))
             self.notes.append(f'left out at the end: {names}; in place of the output {output}: {", ".join(dict.fromkeys(values))}')
         return list(dict.fromkeys(values))
+
+    def _may_be_left_out(self, operator):
+        sources = [name for name in operator.inputs if name in self.evaluator.varying]
+        decodes = operator.kind in _DECODING and all(name in self._refused for name in sources)
+        return operator.kind in _AT_THE_END or decodes
 
     def unused_inputs(self):
         """Return the names of the inputs that nothing reads."""
@@ -231,8 +304,31 @@ class Translator:
     def step(self, name):
         """Return the `Step` by which a value is computed, or None."""
         if name not in self._steps:
-            self._steps[name] = find_step(self.evaluator, name) if name in self.evaluator.producers else None
+            step = find_step(self.evaluator, name) if name in self.evaluator.producers else None
+            self._steps[name] = step and self._without_positive_factors(step)
         return self._steps[name]
+
+    def _without_positive_factors(self, step):
+        """Return a step of what is before positive factors and divisors that depend on the data, such as a deviation.
+
+        A step at 0 is the same one there.
+        """
+        while len(step.comparisons) == 1 and not step.comparisons[0][0].any():
+            operator = self.evaluator.producers.get(step.source)
+            if operator is None or operator.kind not in ('Mul', 'Div'):
+                break
+            factor = is_positive if operator.kind == 'Mul' else is_nonnegative  # a quotient of 0 is not a number
+            first, second = operator.inputs
+            numbers = [(first, second), *([(second, first)] if operator.kind == 'Mul' else [])]
+            sources = [
+                a
+                for a, b in numbers
+                if a in self.evaluator.varying and self.shape(a) == self.shape(step.source) and factor(self.evaluator, b)
+            ]
+            if not sources:
+                break
+            step = dataclasses.replace(step, source=sources[0])
+        return step
 
     def _padding_before(self, step):
         """Return the operator that pads the map that a step compares with a constant, or None."""
@@ -262,7 +358,7 @@ class Translator:
         if step.tied:
             self.tied[name] = step
         levels = step.levels
-        uniform = (np.ptp(levels, axis=1) <= 1e-4 * np.abs(levels).max()).all()
+        uniform = (np.ptp(levels, axis=1) <= self.network.tolerance * np.abs(levels).max()).all()
         if len(levels) > 2 and not uniform:
             raise UntranslatableError('it has other levels in each channel')
         lowest, highest = levels[0], levels[-1]
@@ -274,9 +370,7 @@ class Translator:
             return
         scale, shift = (highest - lowest) / 2, (highest + lowest) / 2
         if uniform:
-            scale, shift = _rounded(scale.mean(), np.abs(levels).max()), _rounded(shift.mean(), np.abs(levels).max())
-            self.set(name, activation if (scale, shift) == (1, 0) else self._scaled(operator, activation, name, scale, shift))
-            self.signs[self.entry(name)] = Signs(activation, scale, shift)
+            self.set_signs(operator, activation, *(_rounded(number.mean(), np.abs(levels).max()) for number in (scale, shift)))
         else:
             self.set(name, self._scaled(operator, activation, name, scale, shift))
 
@@ -286,15 +380,16 @@ class Translator:
         levels, largest = step.levels, np.abs(step.levels).max()
         (cone,) = (cone for cone in self.evaluator.cones(name) if cone.source == step.source)
         padded = self.evaluator.function(cone, name)(np.full((levels.shape[1], 1), value, np.float32)).astype(np.float64)
-        if len(levels) > 2 or np.ptp(levels, axis=1).max() > 1e-4 * largest:
+        if len(levels) > 2 or np.ptp(levels, axis=1).max() > self.network.tolerance * largest:
             raise UntranslatableError(f'it is the sign of a map padded with {value:g}, and has other levels in each channel')
         if step.tied:
             self.tied[name] = step
         scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
         flipped, beyond = None, (padded[:, 0] - shift) / scale
-        if np.ptp(beyond) > 1e-4:  # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
+        if np.ptp(beyond) > self.network.tolerance:
+            # a layer pads with one number: let that be 1, and turn around the channels in which it is -1
             flipped = np.rint(beyond)
-            if (np.abs(np.abs(beyond) - 1) > 1e-4).any():
+            if (np.abs(np.abs(beyond) - 1) > self.network.tolerance).any():
                 raise UntranslatableError(f'it is the sign of a map padded with {value:g}, which is 0 in some channels')
             ((threshold, flip),), beyond = step.comparisons, np.ones(1)
             step = dataclasses.replace(step, comparisons=[(threshold, flip != (flipped < 0))])
@@ -313,7 +408,8 @@ class Translator:
             scaled = self.add_inner(operator, 'broadcast_mul', [entry, factor], shape)
             return self.network.add('broadcast_add', f'{operator.name}_levels', [scaled, summand], shape, value=name)
         scaled = self.add_inner(operator, '_mul_scalar', [entry], shape, {'scalar': scale})
-        return self.network.add('_plus_scalar', f'{operator.name}_levels', [scaled], shape, {'scalar': shift}, value=name)
+        value = name if self.evaluator.sampled[name].dtype == np.float32 else (name, _as_float32)  # conditions are bool
+        return self.network.add('_plus_scalar', f'{operator.name}_levels', [scaled], shape, {'scalar': shift}, value=value)
 
     def levels_of(self, name):
         """Return the `Signs` of a value that takes few levels, or None."""
@@ -371,6 +467,14 @@ def _unary(t, operator):
 
 @translate('Dropout')
 def _dropout(t, operator):
+    t.add(operator, 'identity')
+
+
+@translate('Cast')
+def _cast(t, operator):
+    before, after = (t.evaluator.sampled[name].dtype for name in (operator.inputs[0], operator.outputs[0]))
+    if after != np.float32 or before not in (np.float32, bool, *_INTEGERS):
+        raise UntranslatableError(f'there is no packed form of a cast from {before} to {after}')
     t.add(operator, 'identity')
 
 
@@ -448,7 +552,24 @@ _EXTREMES = {'Max': ('broadcast_maximum', '_maximum_scalar'), 'Min': ('broadcast
 
 @translate(*_ARITHMETIC)
 def _arithmetic(t, operator):
-    t.add(operator, _ARITHMETIC[operator.kind], [_operand(t, operator, name) for name in operator.inputs])
+    operands = [_operand(t, operator, name) for name in operator.inputs]
+    if operator.kind != 'Mul':
+        operands = _of_one_shape(t, operator, operands)
+    t.add(operator, _ARITHMETIC[operator.kind], operands)
+
+
+def _of_one_shape(t, operator, operands):
+    """Return two values of which one is repeated to the shape of the other, which a program does in products only: as that with ones."""
+    shape = t.shape(operator.outputs[0])
+    whole = next((entry for entry in operands if entry.node.depends_on_data and t.network.shape(entry) == shape), None)
+    repeated = []
+    for entry in operands:
+        if whole is not None and entry.node.depends_on_data and t.network.shape(entry) != shape:
+            zeros = t.add_inner(operator, '_mul_scalar', [whole], shape, {'scalar': 0.0})
+            ones = t.add_inner(operator, '_plus_scalar', [zeros], shape, {'scalar': 1.0})
+            entry = t.add_inner(operator, 'broadcast_mul', [ones, entry], shape)
+        repeated.append(entry)
+    return repeated
 
 
 @translate('Div')
@@ -502,6 +623,32 @@ def _extreme(t, operator):
         t.add(operator, of_number, [t.entry(x)], {'scalar': float(numbers[0].reshape(-1)[0])})
     else:
         raise UntranslatableError('it compares with several numbers')
+
+
+@translate('Where')
+def _where(t, operator):
+    """Add condition * first + (1 - condition) * second, whose condition is a step."""
+    condition, *choices = operator.inputs
+    shape, terms = t.shape(operator.outputs[0]), []
+    if t.constant(condition) is not None:
+        raise UntranslatableError('its condition is a constant')
+    chosen = t.entry(condition)
+    other = t.add_inner(operator, '_rminus_scalar', [chosen], t.network.shape(chosen), {'scalar': 1.0})
+    for mask, name in ((chosen, choices[0]), (other, choices[1])):
+        constant = t.constant(name)
+        if constant is None or constant.any():
+            terms.append(t.add_inner(operator, 'broadcast_mul', [mask, _operand(t, operator, name)], shape))
+    t.add(operator, 'elemwise_add' if len(terms) == 2 else 'identity', terms or [t.entry(condition)])
+
+
+_LOGIC = {'And': 'broadcast_mul', 'Or': 'broadcast_maximum'}  # of numbers 0 and 1
+
+
+@translate('Not', *_LOGIC)
+def _logic(t, operator):
+    output, inputs = operator.outputs[0], [t.entry(name) for name in operator.inputs]
+    kind, attributes = ('_rminus_scalar', {'scalar': 1.0}) if operator.kind == 'Not' else (_LOGIC[operator.kind], None)
+    t.set(output, t.network.add(kind, operator.name, inputs, t.shape(output), attributes, value=(output, _as_float32)))
 
 
 @translate('Sum')
@@ -613,15 +760,22 @@ def window_of(t, operator, kernel, dilation=True):
 @translate('MaxPool', 'AveragePool')
 def _pool(t, operator):
     window = window_of(t, operator, operator.attributes['kernel_shape'], dilation=False)
-    attributes = {**window, 'pooling_convention': 'full' if operator.attributes.get('ceil_mode', 0) else 'valid'}
+    beyond = operator.attributes.get('ceil_mode', 0) and _has_windows_beyond(t.shape(operator.inputs[0]), window)
+    attributes = {**window, 'pooling_convention': 'full' if beyond else 'valid'}
     attributes['pool_type'] = 'max' if operator.kind == 'MaxPool' else 'avg'
     if operator.kind == 'AveragePool':
         attributes['count_include_pad'] = bool(operator.attributes.get('count_include_pad', 0))
-        if attributes['count_include_pad'] and operator.attributes.get('ceil_mode', 0):
-            raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode)')
+        if attributes['count_include_pad'] and beyond:  # PyTorch and ONNX Runtime divide by different numbers there
+            raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode); export it with count_include_pad=False')
     if len(operator.outputs) > 1 and operator.outputs[1]:
         raise UntranslatableError('it returns indices')
     _moved(t, operator, 'Pooling', attributes, keeps_levels=operator.kind == 'MaxPool')
+
+
+def _has_windows_beyond(shape, window):
+    """Return whether windows whose number is rounded up do not end with the padded map."""
+    sizes = zip(shape[2:], window['kernel'], window['stride'], window['pad'], window['pad_end'])
+    return any((size + before + after - kernel) % stride for size, kernel, stride, before, after in sizes)
 
 
 def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
@@ -669,8 +823,26 @@ def _reduced_axes(t, operator):
 
 
 def _add_reduction(t, operator, name, axes):
-    attributes = {'axis': axes, 'keepdims': bool(operator.attributes.get('keepdims', 1))}
-    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [t.entry(name)], attributes)
+    keeps, entry = bool(operator.attributes.get('keepdims', 1)), t.entry(name)
+    if operator.kind == 'ReduceMean' and keeps and len(axes) > 1 and axes == tuple(range(1, len(t.shape(name)))):
+        shape = (*t.shape(name)[:2], *(1,) * (len(axes) - 1))
+        entry, axes = t.add_inner(operator, 'mean', [entry], shape, {'axis': axes[1:], 'keepdims': True}), (1,)
+    if operator.kind == 'ReduceMax' and keeps and axes == (1,) and t.shape(name)[1] > 1:
+        return t.add(operator, 'broadcast_maximum', _halves_of_channels(t, operator, entry))
+    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [entry], {'axis': axes, 'keepdims': keeps})
+
+
+def _halves_of_channels(t, operator, entry):
+    """Return two values of one channel, the larger of which is the largest of all channels."""
+    while True:
+        batch, channels, *sizes = t.network.shape(entry)
+        count, halves = (channels + 1) // 2, []
+        for begin in (0, channels - count):  # of an odd number, the middle one is in both
+            attributes = {'axis': 1, 'begin': begin, 'end': begin + count}
+            halves.append(t.add_inner(operator, 'slice_axis', [entry], (batch, count, *sizes), attributes))
+        if count == 1:
+            return halves
+        entry = t.add_inner(operator, 'broadcast_maximum', halves, (batch, count, *sizes))
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------
@@ -688,8 +860,15 @@ def _concat(t, operator):
 
 @translate('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
 def _reshape(t, operator):
-    shape = t.shape(operator.outputs[0])
-    _require_flattening(t, operator, t.shape(operator.inputs[0]), shape)
+    name, shape = operator.inputs[0], t.shape(operator.outputs[0])
+    if name in t.reshaped and t.network.shape(t.reshaped[name]) == shape:
+        return t.add(operator, 'identity', [t.reshaped[name]])
+    try:
+        _require_flattening(t, operator, t.shape(name), shape)
+    except UntranslatableError:
+        if t.shape(name)[:1] == shape[:1] and len(t.shape(name)) > 2:
+            t.reshaped[operator.outputs[0]] = t.entry(name)
+        raise
     _moved(t, operator, 'Reshape', {'shape': shape})
 
 
@@ -699,7 +878,8 @@ _SHUFFLE = [0, 2, 1, 3, 4]  # of the axes of a map whose channels are split in g
 def _require_flattening(t, operator, before, after):
     """Raise `UntranslatableError` unless a reshape flattens a map, makes one of a vector, or is a part of a channel shuffle."""
     flattens = len(after) == 2 or len(before) == 2 and set(after[2:]) == {1}
-    if before[0] == after[0] and (flattens or max(len(before), len(after)) < 5 and map_shape(before) == map_shape(after)):
+    maps = min(len(before), len(after)) > 2 and max(len(before), len(after)) < 5
+    if before[:1] == after[:1] and (flattens or maps and map_shape(before) == map_shape(after)):
         return
     readers = [other for other in t.evaluator.model.operators if operator.outputs[0] in other.inputs]
     beside = [t.evaluator.producers.get(operator.inputs[0]), *readers]
@@ -715,7 +895,11 @@ def _transpose(t, operator):
         t.add(operator, 'identity')
     elif order == tuple(_SHUFFLE):
         _moved(t, operator, 'transpose', {'axes': order})
+    elif operator.inputs[0] in t.last and list(order) == to_second(rank):
+        t.add(operator, 'identity', [t.last[operator.inputs[0]]])
     else:
+        if list(order) == to_last(rank):
+            t.last[operator.outputs[0]] = t.entry(operator.inputs[0])
         raise UntranslatableError(f'it permutes the axes by {order}; channel shuffles can be packed')
 
 
@@ -736,30 +920,14 @@ def _slice(t, operator):
             ranges[int(axis) % len(shape)] = taken
     if not ranges:
         return t.add(operator, 'identity', [entry])
+    channels = ranges.get(1)
     if 0 in ranges:
         raise UntranslatableError('it slices the batch')
-    strides = {axis: taken.step for axis, taken in ranges.items() if axis > 1}
-    complete = all(taken == range(0, shape[axis], taken.step) for axis, taken in ranges.items() if axis > 1)
-    if strides and (not complete or min(strides.values()) < 1 or len(shape) != 4):
-        raise UntranslatableError('it takes a part of the map; channels, and every n-th row and column, can be packed')
-    channels = ranges.get(1)
-    if channels and channels.step != 1:
+    if len(ranges) > 1 or channels is None:
+        raise UntranslatableError('it takes a part of the map; channels, and rows and columns that are equally far apart, can be packed')
+    if channels.step != 1:
         raise UntranslatableError('it takes every n-th channel')
-    if channels and strides:
-        sliced = t.add_inner(operator, 'slice_axis', [entry], (shape[0], len(channels), *shape[2:]), _channel_slice(channels))
-        entry = sliced
-    if strides:
-        count = len(channels) if channels else shape[1]
-        weight = t.network.add_constant(np.ones((count, 1, 1, 1)), f'{operator.name}_weight')
-        stride = tuple(strides.get(axis, 1) for axis in (2, 3))
-        window = {'kernel': (1, 1), 'stride': stride, 'num_filter': count, 'num_group': count, 'no_bias': True}
-        t.add(operator, 'Convolution', [entry, weight], window)
-    else:
-        _moved(t, operator, 'slice_axis', _channel_slice(channels))
-
-
-def _channel_slice(channels):
-    return {'axis': 1, 'begin': channels.start, 'end': channels.stop}
+    _moved(t, operator, 'slice_axis', {'axis': 1, 'begin': channels.start, 'end': channels.stop})
 
 
 @translate('Split')
@@ -817,7 +985,7 @@ def padding_of(t, operator):
     """Return the padding of an operator `Pad` before and after each axis, and its value."""
     rank = len(t.shape(operator.inputs[0]))
     if operator.attributes.get('mode', 'constant') != 'constant':
-        raise UntranslatableError(f'it pads by {operator.attributes["mode"]}')
+        raise UntranslatableError(f'it pads by {operator.attributes["mode"]}; constants can be packed')
     pads = operator.attributes.get('pads')
     pads = t.require_constant(operator, 1) if pads is None else pads
     value = operator.attributes.get('value', 0.0)
@@ -843,6 +1011,7 @@ def _resize(t, operator):
     if mode == 'nearest':
         _require_repetition(operator, places, before[2], scale)
         t.add(operator, 'UpSampling', attributes={'scale': scale, 'sample_type': 'nearest'})
+        t.keep_signs(operator, operator.inputs[0])
     elif mode == 'linear' and places in ('half_pixel', 'pytorch_half_pixel'):
         _interpolated(t, operator, scale)
     else:
@@ -886,28 +1055,42 @@ def _interpolated(t, operator, scale):
 
 @translate('DepthToSpace')
 def _depth_to_space(t, operator):
-    size = operator.attributes['blocksize']
-    name, output = operator.inputs[0], operator.outputs[0]
+    size, name = operator.attributes['blocksize'], operator.inputs[0]
     shape = t.shape(name)
     channels, entry = shape[1] // (size * size), t.entry(name)
     if operator.attributes.get('mode', 'DCR') == 'DCR':  # the channels of a block are those of each position, one after the other
-        entry = _shuffled(t, operator, entry, size * size, shape)
+        entry = t.shuffled(operator, entry, size * size, shape)
     kernel = np.zeros((channels, size * size, 1, size, size), np.float32)
     for position in range(size * size):
         kernel[:, position, 0, position // size, position % size] = 1
     weight = t.network.add_constant(kernel.reshape(-1, 1, size, size), f'{operator.name}_weight')
     window = {'kernel': (size, size), 'stride': (size, size), 'num_filter': channels, 'num_group': channels, 'no_bias': True}
     t.add(operator, 'Deconvolution', [entry, weight], window)
-    assert t.shape(output)[1] == channels
+    t.keep_signs(operator, name)
 
 
-def _shuffled(t, operator, entry, groups, shape):
-    """Add a channel shuffle."""
-    split = (shape[0], groups, shape[1] // groups, *shape[2:])
-    swapped = (split[0], split[2], split[1], *split[3:])
-    parts = t.add_inner(operator, 'Reshape', [entry], split, {'shape': split})
-    parts = t.add_inner(operator, 'transpose', [parts], swapped, {'axes': (0, 2, 1, 3, 4)})
-    return t.add_inner(operator, 'Reshape', [parts], shape, {'shape': shape})
+_MAX_RATIO = 64  # elements of a kernel that repeats what a whole number does not
+
+
+@translate('Expand')
+def _expand(t, operator):
+    name, before, after = operator.inputs[0], t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
+    if before == after:
+        return t.add(operator, 'identity')
+    if len(after) != 4 or before != (*after[:2], 1, 1):
+        raise UntranslatableError(f'it repeats {before} to {after}; channels of one element can be repeated to maps')
+    scale = math.gcd(*after[2:])
+    squares, rest = (*after[:2], scale, scale), tuple(size // scale for size in after[2:])
+    if math.prod(rest) > _MAX_RATIO:
+        raise UntranslatableError(f'it repeats one element to {after[2]} x {after[3]}, whose ratio has too large numbers')
+    entry = t.add_inner(operator, 'UpSampling', [t.entry(name)], squares, {'scale': scale, 'sample_type': 'nearest'})
+    if rest == (1, 1):
+        t.add(operator, 'identity', [entry])
+    else:
+        weight = t.network.add_constant(np.ones((after[1], 1, *rest)), f'{operator.name}_weight')
+        window = {'kernel': rest, 'stride': rest, 'num_filter': after[1], 'num_group': after[1], 'no_bias': True}
+        t.add(operator, 'Deconvolution', [entry, weight], window)
+    t.keep_signs(operator, name)
 
 
 @translate('Softmax', 'LogSoftmax')

@@ -25,6 +25,10 @@ BNN_PYTORCH = '1adrianb/binary-networks-pytorch@51bdeee'
 XNOR_NET = 'jiecaoyu/XNOR-Net-PyTorch@ebccb50'
 BINARY_NET = 'itayhubara/BinaryNet.pytorch@80f6d46'
 DOREFA = 'zzzxxxttt/pytorch_DoReFaNet@a12b617'
+FRACBNN = 'cornell-zhang/FracBNN@4652ea1'
+RBNN = 'lmbxmu/RBNN@0b5e73b'
+BNEXT = 'hpi-xnor/BNext@dfcf347'
+BIPOINTNET = 'htqin/BiPointNet@b12d8ba'
 TTQ = 'TropComplique/trained-ternary-quantization@4cd4132'
 POLYNOMIAL = 'Sign minus a polynomial of Less and Cast plus the same; weights: mean magnitude * Sign - Clip + Clip'
 IR_FORM = 'Sign; weights: Sign of standardized weights * Pow(2, Round(Log))'
@@ -101,6 +105,34 @@ MODELS = {
     'binarynet-vgg': (
         lambda: networks.VGGSmall(networks.StoredSignConv), IMAGE, {'opset': 17},
         described(BINARY_NET, 'Sign; stored signs, one layer with the normalization folded into two levels and a bias', 3),
+    ),
+    'rbnn-resnet20': (
+        cifar(networks.NormalizedConv, networks.hardtanh), IMAGE, {'opset': 17},
+        described(RBNN, 'Sign of (x - mean of the image) / deviation; weights: the same of each filter', 4),
+    ),
+    'rbnn-resnet20-dynamo': (
+        cifar(networks.NormalizedConv, networks.hardtanh), IMAGE, DYNAMO_18,
+        described(RBNN, 'Sign of (x - mean of the image) / deviation; weights: the same of each filter', 4),
+    ),
+    'fracbnn': (
+        networks.FracNet, IMAGE, {'opset': 17},
+        described(FRACBNN, 'Less of five axes, Reshape; Sign and Round to 4 levels of one value, chosen by Greater', 3, low_bit=2),
+    ),
+    'fracbnn-dynamo': (
+        networks.FracNet, IMAGE, DYNAMO_18,
+        described(FRACBNN, 'Less of five axes, Reshape; Sign and Round to 4 levels of one value, chosen by Greater', 3, low_bit=2),
+    ),
+    'bnext': (
+        networks.SqueezedNet, IMAGE, ANY_BATCH,
+        described(BNEXT, 'Sign - Clip + Clip; weights: Sign; Reshape and Transpose of blocks of pixels; gates multiply the result', 3),
+    ),
+    'bnext-dynamo': (
+        networks.SqueezedNet, IMAGE, DYNAMO_18,
+        described(BNEXT, 'Sign - Clip + Clip; weights: Sign; Reshape and Transpose of blocks of pixels; gates multiply the result', 3),
+    ),
+    'bipointnet': (
+        networks.PointNet, (3, 32), {'opset': 17},
+        described(BIPOINTNET, 'Sign; weights: Sign of centred weights; Transpose and Reshape to a row for each point, MatMul', 3),
     ),
     'dorefa-w1a2': (
         lambda: networks.DoReFaNet(1), IMAGE, TORCHSCRIPT_13,

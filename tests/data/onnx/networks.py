@@ -374,6 +374,120 @@ class StoredSignConv(nn.Conv2d):
         return super().forward(torch.sign(x))
 
 
+class NormalizedConv(nn.Conv2d):
+    """RBNN's convolution: signs of inputs and weights from which their mean is subtracted and which are divided by their deviation."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.alpha = nn.Parameter(self.weight.detach().abs().mean((1, 2, 3)).reshape(-1, 1, 1))
+
+    def forward(self, x):
+        centred, weight = x - x.mean([1, 2, 3], keepdim=True), self.weight - self.weight.mean([1, 2, 3], keepdim=True)
+        signs, weights = (Sign.apply(values / values.std([1, 2, 3], keepdim=True)) for values in (centred, weight))
+        return F.conv2d(signs, weights, None, self.stride, self.padding, self.dilation, self.groups) * self.alpha
+
+
+class Thermometer(nn.Module):
+    """FracBNN's code of an image: whether each channel is larger than each of several thresholds."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+        self.register_buffer('levels', torch.arange(float(steps)).reshape(1, 1, -1, 1, 1))
+
+    def forward(self, x):
+        n, c, h, w = x.shape
+        scaled = (x * 2 + 4).view(n, c, 1, h, w)
+        code = (self.levels < torch.round(scaled)).float()
+        return (code * 2 - 1).view(n, c * self.steps, h, w)
+
+
+class GatedConv(nn.Conv2d):
+    """FracBNN's convolution: with the signs of the input everywhere, with its four levels where the result exceeds a threshold."""
+
+    def __init__(self, channels):
+        super().__init__(channels, channels, 3, padding=1, bias=False)
+        self.threshold = nn.Parameter(torch.randn(1, channels, 1, 1))
+
+    def forward(self, x):
+        weight = torch.sign(self.weight)
+        coarse = F.conv2d(torch.sign(x), weight, padding=1) * 2.0 / 3.0
+        gate = torch.gt(torch.sigmoid(5.0 * (coarse - self.threshold)), 0.5).float()
+        return (1 - gate) * coarse + gate * F.conv2d(x, weight, padding=1)
+
+
+class FracNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode, self.first = Thermometer(8), random_weight(16, 24, 3, 3)
+        self.layers = nn.ModuleList(nn.ModuleList([GatedConv(16), nn.BatchNorm2d(16), random_prelu(16)]) for _ in range(2))
+        self.norm, self.head = nn.BatchNorm2d(16), nn.Linear(16, 5)
+
+    def forward(self, x):
+        out = self.norm(F.conv2d(self.encode(x), torch.sign(self.first), padding=1))
+        for conv, norm, activation in self.layers:
+            levels = torch.round((torch.clamp(out, -1.0, 1.0) + 1.0) * 1.5) / 1.5 - 1.0
+            out = activation(norm(conv(levels))) + out
+        return self.head(out.mean((2, 3)))
+
+
+class SqueezedBlock(nn.Module):
+    """BNext's block: the result of a binary convolution, times a gate computed from it and the input, times the input."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.shift, self.weight = Shift(channels), random_weight(channels, channels, 3, 3)
+        self.norm, self.last = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+        self.before, self.after = random_prelu(channels), random_prelu(channels)
+        self.share = nn.Parameter(torch.full((1, channels, 1, 1), 0.5))
+        gates = [nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, channels // 2, 1), nn.ReLU(), nn.Conv2d(channels // 2, channels, 1)]
+        self.gate = nn.Sequential(*gates, nn.Sigmoid())
+
+    def forward(self, x):
+        residual = self.before(x)
+        moved = self.shift(x)
+        clamped = moved.clamp(-1.5, 1.5)
+        out = self.after(self.norm(F.conv2d((moved.sign() - clamped).detach() + clamped, self.weight.sign(), padding=1)))
+        out = self.gate(self.share * x + (1 - self.share) * out) * out
+        return self.last(out * residual) + residual
+
+
+class SqueezedNet(nn.Module):
+    """Blocks of BNext after a stem that makes channels of blocks of pixels; two blocks that read the same double the channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(12, 16, 1, bias=False), nn.BatchNorm2d(16))
+        self.first, self.left, self.right = (SqueezedBlock(16) for _ in range(3))
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, x):
+        out = self.first(self.stem(x))
+        return self.head(torch.cat((self.left(out), self.right(out)), dim=1).mean((2, 3)))
+
+
+class PointNet(nn.Module):
+    """BiPointNet's layers: dense layers of each point, (N, C, points) -> (N points, C); the mean is subtracted from the weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 32)
+        self.dense = nn.ParameterList([random_weight(32, 32), random_weight(64, 32)])
+        self.norms = nn.ModuleList(nn.BatchNorm1d(size) for size in (32, 32, 64))
+        self.shift, self.last, self.head = nn.Parameter(torch.randn(64)), random_weight(32, 64), nn.Linear(32, 5)
+
+    def forward(self, x):
+        n, _, count = x.shape
+        out = self.first(x.permute(0, 2, 1).contiguous().view(n * count, -1))
+        out = F.hardtanh(self.norms[0](out.view(n, count, -1).permute(0, 2, 1)))
+        for weight, norm in zip(self.dense, self.norms[1:]):
+            rows = out.permute(0, 2, 1).contiguous().view(n * count, -1)
+            rows = F.linear(torch.sign(rows), torch.sign(weight - weight.mean()))
+            out = norm(rows.view(n, count, -1).permute(0, 2, 1))
+        pooled = torch.sign(torch.max(out, 2)[0] - self.shift)
+        return self.head(F.linear(pooled, torch.sign(self.last)))
+
+
 class DoReFaConv(nn.Conv2d):
     """Convolution of DoReFa-Net in PyTorch: a scale for the layer with one bit, evenly spaced weights with more."""
 

@@ -206,8 +206,7 @@ REFUSED = {
     'string tensor': lambda: make([helper.make_node('Constant', [], ['c'], value=STRING), node('Identity', 'x')]),
     'strings': lambda: make([helper.make_node('Constant', [], ['c'], value_strings=['a']), node('Identity', 'x')]),
     'sequence input': sequence_input,
-    'float16 input': lambda: with_input(onnx.TensorProto.FLOAT16),
-    'double input': lambda: with_input(onnx.TensorProto.DOUBLE),
+    'integer input': lambda: with_input(onnx.TensorProto.INT64),
     'input without axes': lambda: with_input(FLOAT, ()),
     'input of many axes': lambda: with_input(FLOAT, (1,) * 20),
     'input without shape': lambda: with_input(FLOAT, None),
@@ -369,7 +368,8 @@ def test_models_whose_values_take_long_to_recognize_are_refused(written, tmp_pat
     nodes += others
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    assert 'than can be tried' in refusal(import_onnx, written(model), tmp_path / 'packed')
+    refused = refusal(import_onnx, written(model), tmp_path / 'packed')
+    assert 'the search for signs and quantizers takes too long' in refused and 'onnxsim' in refused
 
 
 def test_an_import_refuses_before_it_reads_the_model_itself(written, tmp_path, monkeypatch):

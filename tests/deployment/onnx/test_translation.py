@@ -1,9 +1,10 @@
 """Tiny models: what is packed of them computes what ONNX Runtime does, and what is refused is refused for the reason that holds."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
-from support.tiny_onnx import make, node, signs
+from support.tiny_onnx import helper, make, node, signs
 
 import bmx_melius as bmx
 from bmx_melius import UserError
@@ -73,6 +74,7 @@ def test_signs_of_sums_of_signs_are_positive_at_zero_whatever_reads_them(after, 
     nodes += [node('Conv', 's weight', 'c'), node('Sign', 'c', 't'), *AFTER_TIES[after]]
     report = imported(make(nodes, constants), 2, same=False)
     assert 'taken as the higher level where it is between both' in ' '.join(report.notes)
+    assert '% of the signs t are between both in a random sample' in ' '.join(report.notes)
 
 
 @pytest.mark.parametrize('shape', [(1,), (), (3,), (1, 3), (1, 1)])
@@ -232,7 +234,7 @@ def test_nearest_enlargement_is_repetition_or_refused(nearest, places, scale, im
     'last, words',
     [
         (node('Selu', 'c', 'y', alpha=1.0), 'its alpha or gamma is not that of SELU'),
-        (node('AveragePool', 'c', 'y', kernel_shape=[2, 2], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
+        (node('AveragePool', 'c', 'y', kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
         (node('Softplus', 'c', 'y'), 'node .* \\(Softplus\\): there is no packed form of this operator'),
     ],
 )
@@ -265,11 +267,365 @@ def test_maps_with_the_channels_last_are_left_as_they_are_computed(imported):
     assert 'left out at the end: Transpose' in ' '.join(report.notes)
 
 
+def points(dense, count=6):
+    """Return a model of points x (1, 4, n) with a real dense layer of each point, signs of it, and the binary dense layer `dense`."""
+    nodes = [
+        node('Transpose', 'x', 'l', perm=[0, 2, 1]),
+        node('MatMul', 'l first', 'm'),
+        node('Add', 'm bias', 'a'),
+        *sign('a', 's'),
+        *dense,
+    ]
+    last = [node('BatchNormalization', 'd gamma beta mean var', 'n'), node('ReduceMax', 'n', 'p', axes=[2], keepdims=0)]
+    constants = {
+        'first': normal(4, 8),
+        'bias': normal(8),
+        'weight': signs(8, 5),
+        'five': normal(5),
+        'sizes': np.array([1, count, 5]),
+        **NUMBERS,
+    }
+    statistics = {'gamma': normal(5), 'beta': normal(5), 'mean': normal(5), 'var': normal(5) ** 2 + 1}
+    constants.update(rows=np.array([-1, 8]), **statistics)
+    return make([*nodes, *last, node('MatMul', 'p matrix')], {**constants, 'matrix': normal(5, 3)}, {'x': (1, 4, count)})
+
+
+DENSE_OF_POINTS = {
+    'MatMul': [node('MatMul', 's weight', 'g'), node('Add', 'five g', 'c'), node('Transpose', 'c', 'd', perm=[0, 2, 1])],
+    'rows': [
+        *(node('Reshape', 's rows', 'r'), node('Gemm', 'r weight five', 'g', alpha=0.5, beta=2.0), node('Add', 'g five', 'h')),
+        *(node('Reshape', 'h sizes', 'c'), node('Transpose', 'c', 'd', perm=[0, 2, 1])),
+    ],
+    'norm of rows': [
+        *(node('Reshape', 's rows', 'r'), node('MatMul', 'r weight', 'g'), node('BatchNormalization', 'g gamma beta mean var', 'h')),
+        *(node('Reshape', 'h sizes', 'c'), node('Transpose', 'c', 'd', perm=[0, 2, 1])),
+    ],
+}
+
+
+@pytest.mark.parametrize('dense', DENSE_OF_POINTS)
+def test_dense_layers_of_each_point_are_convolutions(dense, imported):
+    imported(points(DENSE_OF_POINTS[dense]), 1, x=normal(1, 4, 6))
+
+
+def test_sequences_with_the_channels_last_have_them_second_in_the_packed_network(imported):
+    nodes = [node('Transpose', 'x', 'm', perm=[0, 2, 1]), node('Conv', 'm first', 'a'), *sign('a', 's'), node('Conv', 's weight', 'c')]
+    constants = {'first': normal(8, 4, 3), 'weight': signs(8, 8, 1), 'matrix': normal(8, 3), **NUMBERS}
+    last = [node('Transpose', 'c', 't', perm=[0, 2, 1]), node('MatMul', 't matrix', 'd'), node('LogSoftmax', 'd', 'y', axis=-1)]
+    report = imported(make([*nodes, *last], constants, {'x': (1, 9, 4)}), 1, same=False)
+    assert report.notes[:1] == ['left out at the end: Transpose, LogSoftmax; in place of the output y: d_channels_second']
+    assert 'the input x has the channels second in the packed network: (1, 4, 9)' in report.notes
+
+
+def test_normalizations_of_positions_are_not_taken_for_those_of_channels(tmp_path):
+    nodes = [node('Transpose', 'x', 'l', perm=[0, 2, 1]), node('BatchNormalization', 'l gamma beta mean var', 'n')]
+    last = [node('MatMul', 'n first', 'a'), *sign('a', 's'), node('MatMul', 's weight', 'm'), node('Transpose', 'm', 'y', perm=[0, 2, 1])]
+    statistics = {'gamma': normal(6), 'beta': normal(6), 'mean': normal(6), 'var': normal(6) ** 2 + 1}
+    model = make([*nodes, *last], {'first': normal(4, 8), 'weight': signs(8, 5), **statistics, **NUMBERS}, {'x': (1, 4, 6)})
+    refused(model, tmp_path, 'it permutes the axes')
+
+
 def test_only_what_has_no_packed_form_is_left_out_at_the_end(imported):
     nodes, constants = begin()
     last = [node('GlobalAveragePool', 'c', 'p'), node('Flatten', 'p', 'f'), node('Softmax', 'f', 'y', axis=1)]
     report = imported(make([*nodes, node('Conv', 's weight', 'c'), *last], {**constants, 'weight': signs(8, 8, 1, 1)}), 1, same=False)
     assert report.outputs == ['f']
+
+
+def inner(nodes, **constants):
+    """Return a model whose nodes compute d (1, 8, 6, 6) from c, before a binary layer that reads the signs of d.
+
+    c has sums of seven signs, none of which is 0.
+    """
+    first, more = begin(7)
+    more.update(weight=signs(8, 7, 1, 1), other=signs(8, 8, 3, 3, seed=1), small=np.float32(0.01), **constants)
+    last = [*sign('d', 'e'), node('Conv', 'e other', 'f'), node('Add', 'f eight')]
+    return make([*first, node('Conv', 's weight', 'b'), node('Mul', 'b scales', 'c'), *nodes, *last], {**more, **TERMS})
+
+
+TERMS = {'scales': normal(8, 1, 1), 'eight': normal(8, 1, 1), 'group': np.array([1, 4, -1]), 'map': np.array([1, 8, 6, 6])}
+TERMS.update(none=np.array([0]), seven=np.array([7]), channel=np.array([1]))
+TERMS.update(
+    gammas=normal(8),
+    betas=normal(8),
+    halves=np.full((8, 6, 6), 0.5, np.float32),
+    ones=np.ones(4, np.float32),
+    zeros=np.zeros(4, np.float32),
+)
+DATA_DEPENDENT = {
+    'minus its mean': [node('ReduceMean', 'c', 'm', axes=[2, 3]), node('Sub', 'c m', 'd')],
+    'plus channels': [node('ReduceMean', 'c', 'm', axes=[1]), node('Add', 'm c', 'd')],
+    'times the largest channel': [node('ReduceMax', 'c', 'm', axes=[1]), node('Mul', 'm c', 'd')],
+    'plus the largest of some channels': [
+        node('Slice', 'c none seven channel', 'k'),
+        node('ReduceMax', 'k', 'm', axes=[1]),
+        node('Add', 'm c', 'd'),
+    ],
+    'minus the mean of all': [node('ReduceMean', 'c', 'm', axes=[1, 2, 3]), node('Sub', 'c m', 'd')],
+    'where': [node('Greater', 'c sixth', 'g'), node('Mul', 'c eight', 'k'), node('Where', 'g k c', 'd')],
+    'where of constants': [node('Less', 'c eight', 'g'), node('Where', 'g sixth c', 'd')],
+    'where of logic': [
+        *(node('Greater', 'c one', 'g'), node('Less', 'c minus', 'l'), node('Or', 'g l', 'o'), node('Not', 'o', 'n')),
+        *(node('Less', 'b zero', 'k'), node('And', 'n k', 'w'), node('Where', 'w b c', 'd')),
+    ],
+    'normalized channels': [node('InstanceNormalization', 'c gammas betas', 'd', epsilon=1e-3)],
+    'normalized groups': [
+        *(node('Reshape', 'c group', 'g'), node('InstanceNormalization', 'g ones zeros', 'n'), node('Reshape', 'n map', 'm')),
+        node('Add', 'm eight', 'd'),
+    ],
+    'normalized positions': [
+        *(node('Transpose', 'c', 'l', perm=[0, 2, 3, 1]), node('LayerNormalization', 'l gammas betas', 'n', axis=-1)),
+        node('Transpose', 'n', 'd', perm=[0, 3, 1, 2]),
+    ],
+    'normalized images': [node('LayerNormalization', 'c halves', 'd', axis=1)],
+}
+
+
+@pytest.mark.parametrize('term', DATA_DEPENDENT)
+def test_what_depends_on_other_values_of_the_image_is_packed(term, imported):
+    imported(inner(DATA_DEPENDENT[term]), 2)
+
+
+SELECTIONS = {
+    'space to depth': [node('SpaceToDepth', 'v', 'm', blocksize=2)],
+    'pixel unshuffle': [
+        *(node('Reshape', 'v blocks', 'm0'), node('Transpose', 'm0', 'm1', perm=[0, 1, 3, 5, 2, 4]), node('Reshape', 'm1 deep', 'm')),
+    ],
+    'blocks first': [
+        *(node('Reshape', 'v blocks', 'm0'), node('Transpose', 'm0', 'm1', perm=[0, 3, 5, 1, 2, 4]), node('Reshape', 'm1 deep', 'm')),
+    ],
+    'slices of blocks': [
+        *(node('Slice', f'v first{i} last{i} axes two', f'm{i}') for i in range(4)),
+        node('Concat', 'm0 m1 m2 m3', 'm', axis=1),
+    ],
+    'repeated': [node('Tile', 'v four', 'm')],
+    'each repeated': [node('Unsqueeze', 'v axis', 'm0'), node('Expand', 'm0 wide', 'm1'), node('Reshape', 'm1 wider', 'm')],
+    'reversed': [node('Slice', 'v end begin channel back', 'm')],
+    'selected': [node('Gather', 'v chosen', 'm', axis=1)],
+    'inside': [node('Slice', 'v inner outer axes', 'm')],
+    'rows as channels': [node('Reshape', 'v lines', 'm')],
+}
+FIRSTS = {f'first{i}': np.array([i // 2, i % 2]) for i in range(4)} | {f'last{i}': np.array([6, 6]) for i in range(4)}
+SELECTING = {
+    **{'blocks': np.array([1, 8, 3, 2, 3, 2]), 'deep': np.array([1, 32, 3, 3]), 'axes': np.array([2, 3]), 'two': np.array([2, 2])},
+    **{'four': np.array([1, 4, 1, 1]), 'axis': np.array([2]), 'wide': np.array([1, 8, 3, 6, 6]), 'wider': np.array([1, 24, 6, 6])},
+    **{'end': np.array([-1]), 'begin': np.array([-9]), 'channel': np.array([1]), 'back': np.array([-1]), 'chosen': np.array([5, 0, 5, 7])},
+    **{'inner': np.array([1, 2]), 'outer': np.array([5, 5]), 'lines': np.array([1, 48, 6]), **FIRSTS},
+}
+
+
+@pytest.mark.parametrize('moved', SELECTIONS)
+@pytest.mark.parametrize('reads', ['signs', 'sums'])
+def test_elements_that_operators_move_are_selected(moved, reads, imported):
+    """The binary layer after them reads the signs of sums, or moved signs."""
+    channels = {'inside': 8, 'reversed': 8, 'selected': 4, 'each repeated': 24, 'rows as channels': 48}.get(moved, 32)
+    nodes, constants = begin(7)
+    nodes += [node('Conv', 's weight', 'b'), *(sign('b', 'v') if reads == 'signs' else [node('Add', 'b sixth', 'v')]), *SELECTIONS[moved]]
+    last = node('Conv', 'm other') if reads == 'signs' else [*sign('m', 'e'), node('Conv', 'e other')]
+    other = signs(8, channels, *(3,) * (1 if moved == 'rows as channels' else 2))
+    constants.update(weight=signs(8, 7, 1, 1), other=other, **SELECTING)
+    imported(make([*nodes, *([last] if reads == 'signs' else last)], constants), 2)
+
+
+NOT_SELECTED = {
+    'a mirror': ([node('Slice', 'v end begin line back', 'm')], r'node m \(Slice\): it takes a part of the map'),
+    'an exchange of rows and columns': ([node('Transpose', 'v', 'm', perm=[0, 1, 3, 2])], r'node m \(Transpose\): it permutes'),
+    'a transposition of channels': ([node('Transpose', 'v', 'm', perm=[0, 2, 1, 3])], r'node m \(Transpose\): it permutes'),
+}
+
+
+@pytest.mark.parametrize('moved', NOT_SELECTED)
+def test_elements_that_are_moved_in_another_way_are_refused(moved, tmp_path):
+    nodes, constants = begin(7)
+    last, words = NOT_SELECTED[moved]
+    nodes += [node('Conv', 's weight', 'b'), node('Add', 'b sixth', 'v'), *last, *sign('m', 'e'), node('Conv', 'e other')]
+    shape = (8, 6, 1, 1) if 'channels' in moved else (8, 8, 1, 1)
+    constants.update(weight=signs(8, 7, 1, 1), other=signs(*shape), line=np.array([2]), **SELECTING)
+    refused(make(nodes, constants), tmp_path, words)
+
+
+@pytest.mark.parametrize('opset', [17, 19])
+@pytest.mark.parametrize(('size', 'pad'), [(6, 0), (6, 1)])
+def test_pooling_that_counts_padding_may_round_up_where_no_windows_are_beyond_it(size, pad, opset, imported):
+    nodes, constants = begin()
+    pool = {'kernel_shape': [2, 2], 'strides': [2, 2], 'ceil_mode': 1, 'count_include_pad': 1, 'pads': [pad] * 4}
+    nodes += [node('Conv', 's weight', 'c'), node('AveragePool', 'c', 'y', **pool)]
+    model = make(nodes, {**constants, 'weight': signs(8, 8, 1, 1)}, {'x': (1, 4, size, size)}, opset=opset)
+    imported(model, 1, x=normal(1, 4, size, size))
+
+
+THERMOMETERS = {
+    'unsqueezed': [node('Unsqueeze', 'x axis', 'u'), node('Less', 'levels u', 'b'), node('Where', 'b one minus', 't')],
+    'scaled': [
+        *(node('Mul', 'x two', 'v'), node('Reshape', 'v deeper', 'u'), node('Floor', 'u', 'r'), node('Add', 'r by_channel', 'p')),
+        *(node('Greater', 'p levels', 'g'), node('Cast', 'g', 'f', to=1), node('Sub', 'f half', 't')),
+    ],
+    'of each channel': [node('Unsqueeze', 'x axis', 'u'), node('Sub', 'u all', 'd'), *sign('d', 't')],
+}
+
+
+@pytest.mark.parametrize('code', THERMOMETERS)
+def test_thermometer_codes_are_signs_of_repeated_channels(code, imported):
+    nodes = [*THERMOMETERS[code], node('Reshape', 't merged', 's'), node('Conv', 's weight', 'y', pads=[1] * 4)]
+    constants = {'axis': np.array([2]), 'levels': np.linspace(-1, 1, 6, dtype=np.float32).reshape(6, 1, 1), 'all': normal(4, 6, 1, 1)}
+    constants.update(deeper=np.array([1, 4, 1, 6, 6]), merged=np.array([1, 24, 6, 6]), two=np.float32(2), half=np.float32(0.5), **NUMBERS)
+    imported(make(nodes, {**constants, 'by_channel': normal(4, 1, 1, 1), 'weight': signs(8, 24, 3, 3)}), 1)
+
+
+FACTORS = {
+    'Conv': [node('Mul', 's m', 't'), node('Conv', 't weight eight', 'y', pads=[1] * 4)],
+    'expanded': [node('Expand', 'm map', 'e'), node('Mul', 'e s', 't'), node('Conv', 't weight', 'y')],
+    'Gemm': [
+        *(node('Flatten', 's', 'f'), node('Flatten', 'm', 'n'), node('Mul', 'f n', 't')),
+        node('Gemm', 't dense three', 'y', transB=1, alpha=0.5, beta=2.0),
+    ],
+}
+
+
+@pytest.mark.parametrize('layer', FACTORS)
+def test_factors_of_images_multiply_the_results_of_binary_layers(layer, imported):
+    nodes, constants = begin()
+    nodes += [node('Abs', 'a', 'b'), node('ReduceMean', 'b', 'm', axes=[1, 2, 3]), *FACTORS[layer]]
+    constants.update(weight=signs(8, 8, 3, 3), eight=normal(8), map=np.array([1, 8, 6, 6]), dense=signs(3, 288), three=normal(3))
+    imported(make(nodes, constants), 1)
+
+
+ENLARGED = {
+    'nearest': [
+        helper.make_node(
+            'Resize', ['s', '', 'scales'], ['m'], mode='nearest', nearest_mode='floor', coordinate_transformation_mode='asymmetric'
+        )
+    ],
+    'depth to space': [node('DepthToSpace', 's', 'm', blocksize=2, mode='CRD')],
+    'one element': [node('GlobalMaxPool', 's', 'p'), node('Sub', 'p half', 'q'), *sign('q', 'o'), node('Expand', 'o map', 'm')],
+}
+
+
+@pytest.mark.parametrize('enlarged', ENLARGED)
+def test_signs_that_are_repeated_are_read_by_binary_layers(enlarged, imported):
+    nodes, constants = begin()
+    nodes += [*ENLARGED[enlarged], node('Conv', 'm other')]
+    constants.update(scales=np.array([1, 1, 2, 2], np.float32), map=np.array([1, 8, 6, 5]), half=np.linspace(0.5, 1.5, 8).reshape(8, 1, 1))
+    constants['half'] = constants['half'].astype(np.float32)
+    imported(make(nodes, {**constants, 'other': signs(8, 2 if 'depth' in enlarged else 8, 3, 3)}), 1)
+
+
+POSITIVE_FACTORS = {
+    'deviation': [
+        *(node('Mul', 'c c', 'q'), node('ReduceMean', 'q', 'm', axes=[1, 2, 3]), node('Add', 'm small', 'v'), node('Sqrt', 'v', 'r')),
+        node('Div', 'c r', 'd'),
+    ],
+    'length': [node('ReduceL2', 'c', 'l', axes=[1]), node('Expand', 'l map', 'e2'), node('Div', 'c e2', 'd')],
+    'reciprocal': [node('ReduceL1', 'c', 'l', axes=[1]), node('Reciprocal', 'l', 'r'), node('Mul', 'r c', 'd')],
+}
+
+
+@pytest.mark.parametrize('factor', POSITIVE_FACTORS)
+def test_positive_factors_before_a_sign_are_not_computed(factor, imported):
+    model = inner(POSITIVE_FACTORS[factor])
+    for each in model.graph.node:
+        each.input[:] = ['zero' if name == 'sixth' else name for name in each.input]
+    imported(model, 2)
+
+
+def test_a_factor_that_may_be_0_is_computed(imported):
+    nodes = [node('Relu', 'b', 'r'), node('Mul', 'r c', 'd')]
+    model = inner(nodes)
+    for each in model.graph.node:
+        each.input[:] = ['zero' if name == 'sixth' else name for name in each.input]
+    imported(model, 2)
+
+
+def test_groups_that_are_not_those_of_channels_are_refused(tmp_path):
+    nodes = [node('Reshape', 'c thirds', 'g'), node('InstanceNormalization', 'g three no', 'n'), node('Reshape', 'n map', 'd')]
+    constants = {'thirds': np.array([1, 3, -1]), 'three': np.ones(3, np.float32), 'no': np.zeros(3, np.float32)}
+    refused(inner(nodes, **constants), tmp_path, r'node g \(Reshape\): it reshapes')
+
+
+def test_values_of_groups_are_read_by_normalizations_only(tmp_path):
+    nodes = [node('Reshape', 'c group', 'g'), node('InstanceNormalization', 'g ones zeros', 'n'), node('Relu', 'n', 'r')]
+    refused(inner([*nodes, node('Reshape', 'r map', 'd')]), tmp_path, r'node g \(Reshape\): it reshapes')
+
+
+@pytest.mark.parametrize('difference', [4e-6, 3e-5, 1e-3])
+@pytest.mark.parametrize('of', ['levels of channels', 'weights of a filter'])
+def test_levels_that_differ_by_more_than_verification_allows_are_real_numbers(of, difference, imported):
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 8, 3, 3), other=signs(8, 8, 1, 1), factors=1 + difference * np.linspace(0, 1, 8, dtype=np.float32))
+    constants['factors'] = constants['factors'].reshape(1, 8, 1, 1)
+    if of == 'levels of channels':
+        nodes += [node('Mul', 's factors', 't'), node('Conv', 't weight', 'c')]
+    else:
+        constants['weight'] = constants['weight'] * constants['factors']
+        nodes.append(node('Conv', 's weight', 'c'))
+    same = difference < 1e-5
+    imported(make([*nodes, *sign('c', 'e'), node('Conv', 'e other', 'y')], constants), 1 + same)
+
+
+CAUSES = {
+    'an operator of one axis': (
+        [node('Reshape', 'c line', 'r'), node('Reshape', 'r turned', 'm'), node('GlobalMaxPool', 'm')],
+        r'node r \(Reshape\): it reshapes',
+    ),
+    'an unknown operator': ([node('Hardmax', 'c', 'h'), node('Gather', 'h one_index', axis=1)], r'node h \(Hardmax\): there is no packed'),
+    'a sum of maxima': ([node('ReduceMax', 'c', 'm', axes=[2]), node('Mul', 'c m')], r'node m \(max\): it is the maximum over the axes'),
+}
+
+
+def test_a_reduction_without_a_packed_form_whose_result_is_repeated_is_refused(tmp_path):
+    words = r'cannot be packed as a whole: node m \(max\): it is the maximum over the axes'
+    refused(inner([node('ReduceMax', 'c', 'm', axes=[2]), node('Add', 'm c', 'd')]), tmp_path, words)
+
+
+@pytest.mark.parametrize('last', CAUSES)
+def test_the_first_operator_without_a_packed_form_is_named(last, tmp_path):
+    nodes, constants = begin()
+    last, words = CAUSES[last]
+    constants.update(weight=signs(8, 8, 1, 1), line=np.array([-1]), turned=np.array([1, 6, 6, 8]), one_index=np.array([0, 1]))
+    refused(make([*nodes, node('Conv', 's weight', 'c'), *last], constants), tmp_path, words)
+
+
+@pytest.mark.parametrize('precision', [np.float16, np.float64])
+@pytest.mark.parametrize('input_too', [True, False])
+def test_models_of_other_precisions_are_computed_in_float32(precision, input_too, tmp_path):
+    nodes, constants = begin()
+    constants = {name: np.asarray(array, precision) for name, array in constants.items()} | {'weight': signs(8, 8, 1, 1).astype(precision)}
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(precision))
+    if not input_too:
+        nodes[0].input[0] = 'given'
+        nodes = [node('Cast', 'x', 'given', to=number), *nodes]
+    model = make([*nodes, node('Conv', 's weight', 'c'), node('Cast', 'c', to=onnx.TensorProto.FLOAT)], constants)
+    for value in [*model.graph.input] if input_too else []:
+        value.type.tensor_type.elem_type = number
+    path = tmp_path / 'net.onnx'
+    path.write_bytes(model.SerializeToString())
+    report = bmx.import_onnx(path, tmp_path / 'packed')
+    assert report.binary_layers == 1
+    assert f'the model computes in {np.dtype(precision)}, the packed network in float32, with which it is compared' in report.notes
+    single = {name: array.astype(np.float32) for name, array in constants.items()}
+    nodes = [node('Cast', 'x', 'given', to=onnx.TensorProto.FLOAT), *nodes[1:]] if not input_too else nodes
+    x = normal(1, 4, 6, 6)
+    (expected,) = run(make([*nodes, node('Conv', 's weight')], single), x)
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x), expected, atol=1e-5)
+
+
+def test_the_decoding_of_boxes_is_left_out_at_the_end(imported):
+    nodes, constants = begin()
+    last = [
+        *(node('Reshape', 'c boxes', 'r'), node('Transpose', 'r', 't', perm=[0, 1, 3, 4, 2]), node('Slice', 't zeros twos axis', 'f')),
+        *(node('Sigmoid', 'f', 'g'), node('Slice', 't twos fours axis', 'h'), node('Exp', 'h', 'e'), node('Mul', 'e sixth', 'k')),
+        node('Concat', 'g k', 'y', axis=-1),
+    ]
+    numbers = {'zeros': np.array([0]), 'twos': np.array([2]), 'fours': np.array([4]), 'axis': np.array([-1])}
+    constants.update(weight=signs(8, 8, 1, 1), boxes=np.array([1, 2, 4, 6, 6]), **numbers)
+    report = imported(make([*nodes, node('Conv', 's weight', 'c'), *last], constants), 1, same=False)
+    assert report.outputs == ['c']
+
+
+def test_an_elementwise_operator_at_the_end_is_not_left_out(tmp_path):
+    nodes, constants = begin()
+    model = make([*nodes, node('Conv', 's weight', 'c'), node('Softplus', 'c')], {**constants, 'weight': signs(8, 8, 1, 1)})
+    refused(model, tmp_path, r'node y \(Softplus\): there is no packed form of this operator')
 
 
 def test_inputs_that_nothing_reads_are_named(imported):

@@ -1,0 +1,144 @@
+"""Operators that move elements in a way that has no operation of its own, found by evaluation: what they do to the numbers of the elements.
+
+A space-to-depth block is a `Reshape`, a `Transpose` and a `Reshape`, or slices that are concatenated; channels are repeated, reversed and
+selected by `Tile`, `Expand`, `Gather` and `Slice`. Whatever the operators are, each channel of their result has the elements of one channel
+from some row and column on, and a number of rows and columns apart. That is a convolution whose kernels are 1 at one place and 0 elsewhere.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from .evaluation import Cone
+
+MOVING = frozenset(
+    (
+        *('Concat', 'Expand', 'Flatten', 'Gather', 'Identity', 'Reshape', 'Slice', 'SpaceToDepth', 'Split', 'Squeeze', 'Tile'),
+        *('Transpose', 'Unsqueeze'),
+    )
+)
+_MAX_OPERATORS = 256
+_MAX_ELEMENTS = 1 << 24  # whose numbers float32 has
+_MAX_KERNEL = 16
+_MAX_WEIGHTS = 1 << 22
+
+
+@dataclasses.dataclass
+class Selection:
+    """Channels, rows and columns of a map that are those of another one.
+
+    Attributes
+    ----------
+    channels, rows, columns : numpy.ndarray of int, shape (channels,)
+        The channel from which each channel has its elements, and the row and column of the first one.
+    strides : tuple of int
+        Between rows and between columns.
+    kernel : tuple of int
+        Height and width of a convolution that has no more rows and columns than the result.
+    """
+
+    channels: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    strides: tuple
+    kernel: tuple
+
+
+def moving_cone(evaluator, name, is_map):
+    """Return the `Cone` of operators that move elements of one value for which `is_map` holds to another value, or None."""
+    sources, operators, waiting = set(), set(), [name]
+    while waiting:
+        value = waiting.pop()
+        operator = evaluator.producers.get(value)
+        if value != name and is_map(value):
+            sources.add(value)
+        elif operator is None or operator.kind not in MOVING or len(operators) == _MAX_OPERATORS:
+            return None
+        elif operator not in operators:
+            operators.add(operator)
+            waiting.extend(source for source in operator.inputs if source in evaluator.varying)
+    if len(sources) != 1:
+        return None
+    return Cone(sources.pop(), [operator for operator in evaluator.model.operators if operator in operators])
+
+
+def selection(evaluator, cone, name):
+    """Return the `Selection` by which the operators of a cone make a value of its source, or None if they do something else."""
+    before, after = evaluator.shape(cone.source), evaluator.shape(name)
+    if not (2 < len(before) < 5 and 2 < len(after) < 5 and before[0] == after[0]) or max(np.prod(before), np.prod(after)) > _MAX_ELEMENTS:
+        return None
+    numbers = evaluator.moved(cone, name, np.arange(np.prod(before), dtype=np.float32).reshape(before)).astype(np.int64)
+    image = int(np.prod(before[1:]))
+    if (numbers.reshape(len(numbers), -1) // image != np.arange(len(numbers))[:, None]).any():
+        return None
+    sizes, wanted = map_sizes(before), map_sizes(after)
+    channels, rows, columns = np.unravel_index(numbers[0].reshape(wanted), sizes)
+    strides = _stride(rows[:, :, 0], sizes[1]), _stride(columns[:, 0, :], sizes[2])
+    first = channels[:, 0, 0], rows[:, 0, 0], columns[:, 0, 0]
+    expected = [
+        first[0][:, None, None] + 0 * rows,
+        first[1][:, None, None] + strides[0] * np.arange(wanted[1])[None, :, None] + 0 * rows,
+        first[2][:, None, None] + strides[1] * np.arange(wanted[2])[None, None, :] + 0 * rows,
+    ]
+    if min(strides) < 1 or not all(map(np.array_equal, expected, (channels, rows, columns))):
+        return None
+    kernel = tuple(
+        max(int(begin.max()) + 1, size - stride * count + 1)
+        for begin, size, stride, count in zip(first[1:], sizes[1:], strides, wanted[1:])
+    )
+    return Selection(*first, strides, kernel) if max(kernel) <= _MAX_KERNEL else None
+
+
+def map_sizes(shape):
+    """Return channels, height and width of a map (N, C, W) or (N, C, H, W)."""
+    return shape[1], *(1,) * (4 - len(shape)), *shape[2:]
+
+
+def _stride(places, size):
+    """Return the difference of the first two places (channels, n) along an axis of some size; if there is one, its size."""
+    return int(places[0, 1] - places[0, 0]) if places.shape[1] > 1 else size
+
+
+def add_selection(t, operator, cone, chosen):
+    """Set the output of an operator to the convolution that selects elements; return whether it is not too large."""
+    source = t.entry(cone.source)
+    before, after = t.network.shape(source), t.shape(operator.outputs[0])
+    order = np.lexsort((chosen.columns, chosen.rows, chosen.channels))
+    groups = _shuffle(order)
+    if not groups:
+        order = np.arange(len(order))
+    groups_of_inputs = _groups(chosen.channels[order], before[1])
+    inputs, axes = before[1] // groups_of_inputs, len(before) - 2
+    if len(order) * inputs * np.prod(chosen.kernel) > _MAX_WEIGHTS:
+        return False
+    weight = np.zeros((len(order), inputs, *chosen.kernel), np.float32)
+    weight[np.arange(len(order)), chosen.channels[order] % inputs, chosen.rows[order], chosen.columns[order]] = 1
+    weight = weight.reshape(len(order), inputs, *chosen.kernel[-axes:])
+    window = {'kernel': chosen.kernel[-axes:], 'stride': chosen.strides[-axes:], 'num_filter': len(order), 'num_group': groups_of_inputs}
+    kernels = t.network.add_constant(weight, f'{operator.name}_weight')
+    shape = before[0], len(order), *map_sizes(after)[-axes:]
+    entry = t.add_inner(operator, 'Convolution', [source, kernels], shape, {**window, 'no_bias': True})
+    if groups > 1:
+        entry = t.shuffled(operator, entry, groups, shape)
+    t.add(operator, 'Reshape' if shape != after else 'identity', [entry], {'shape': after} if shape != after else None)
+    t.keep_signs(operator, cone.source)
+    return True
+
+
+def _groups(channels, inputs):
+    """Return the largest number of groups of channels, as a grouped convolution has them, of which each reads one group of inputs."""
+    largest = int(np.gcd(inputs, len(channels)))
+    for groups in (groups for groups in range(largest, 1, -1) if largest % groups == 0):
+        if (channels // (inputs // groups) == np.arange(len(channels)) // (len(channels) // groups)).all():
+            return groups
+    return 1
+
+
+def _shuffle(order):
+    """Return the groups of the channel shuffle that undoes an order of channels: 1 if it changes nothing, 0 if it is not a shuffle."""
+    count = len(order)
+    for groups in (groups for groups in range(1, count) if count % groups == 0):
+        shuffled = np.arange(count).reshape(groups, count // groups).T.reshape(-1)
+        if np.array_equal(order[shuffled], np.arange(count)):
+            return groups
+    return 0
