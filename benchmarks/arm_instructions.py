@@ -129,7 +129,7 @@ def popcount_loop(pixels, vectors, accumulate='add {sum}.16b, {sum}.16b, {x}.16b
 
 
 def carry_save_loop(pixels, vectors, load, accumulate):
-    """Return the loop of carry-save on prefixes (binary_avx512.cc), four words: every second weight is inverted."""
+    """Return the loop of carry-save on prefixes (binary_parities_avx512.h), four words: every second weight is inverted."""
     sums = pixels * vectors
     parities, spare = list(range(sums, 2 * sums)), 2 * sums
     words, weights, x = spare + 1, spare + 1 + 2 * pixels, spare + 3 + 2 * pixels

@@ -4,6 +4,7 @@ Layers, biases and epsilons are those of the authors' code (github.com/allenai/X
 a bias, and max pooling. The first convolution and the output layer are float, the latter a 1x1 convolution there. The two fully connected
 layers between them are convolutions, of which the first has the size of the map, so that the network accepts one size of images. Their
 normalizations have scale and shift: ``nn.SpatialBatchNormalization(n, 1e-4, false)`` of Torch has the momentum as its third argument.
+Larq Zoo's version has no biases and no scales, and another padding of the first convolution (`model_zoo.larq`).
 """
 
 import dataclasses
@@ -16,8 +17,9 @@ from bmx_melius.errors import UserError, last_line
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from .layer_options import NetworkOptions
+from .padding import padded_features
 from .registry import register
-from .stems import add_stem
+from .stems import add_stem, alexnet_same
 from .zoo_network import ZooNetwork
 
 
@@ -29,12 +31,15 @@ class Options(NetworkOptions):
     ----------
     input_size : int
         Height and width of the images.
+    use_bias : bool
+        Whether the binary convolutions and the output layer have biases.
     """
 
     initial_layers: str = 'alexnet'
     init_features: int = 96
     clip_threshold: Optional[float] = 1.0
     input_size: int = 224
+    use_bias: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,20 +72,21 @@ class BinaryAlexNet(ZooNetwork):
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(options.input_size, **kwargs)
         with self.name_scope():
-            self.features = nn.HybridSequential(prefix='')
-            add_stem(self.features, options)
+            features = nn.HybridSequential(prefix='')
+            add_stem(features, options)
             channels = options.init_features
             for layer in architecture.layers:
-                kernel_size = layer.kernel_size or _map_size(self.features, options.input_size)
+                kernel_size = layer.kernel_size or _map_size(features, options.input_size)
                 conv = options.binary_conv(
-                    layer.channels, XNORConv2D, kernel_size, padding=layer.padding, in_channels=channels, use_bias=True
+                    layer.channels, XNORConv2D, kernel_size, padding=layer.padding, in_channels=channels, use_bias=options.use_bias
                 )
-                self.features.add(options.norm(epsilon=1e-4), conv)
+                features.add(options.norm(epsilon=1e-4), conv)
                 if layer.pool:
-                    self.features.add(nn.MaxPool2D(3, 2))
+                    features.add(nn.MaxPool2D(3, 2))
                 channels = layer.channels
-            self.features.add(options.norm(epsilon=1e-3), nn.Activation('relu'), nn.Flatten())
-            self.output = nn.Dense(classes, in_units=channels)
+            features.add(options.norm(epsilon=1e-3), nn.Activation('relu'), nn.Flatten())
+            self.features = padded_features(features, 4, options.initial_layers == alexnet_same.__name__)
+            self.output = nn.Dense(classes, use_bias=options.use_bias, in_units=channels)
 
 
 def _map_size(features, input_size):

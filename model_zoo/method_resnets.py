@@ -153,6 +153,12 @@ def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
     )
 
 
+def real_to_binary_stem_end(features: nn.HybridSequential, options: units.GatedOptions, pool: int) -> None:
+    """Add BN, PReLU or ReLU, and max pooling."""
+    activation = {'activation': PReLU} if options.stem_prelu else {}
+    norm_activation_pool(features, options, pool, **activation)
+
+
 METHODS = {
     'resnet{}_bwn': few_bit_weights(BWNConv2D),
     'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
@@ -214,7 +220,7 @@ METHODS = {
         stem_end=functools.partial(norm_activation_pool, activation=PReLU),
         options=Options(clip_threshold=1.0),
     ),
-    'real_to_binary{}': Method(units.real_to_binary_unit, options=Options(clip_threshold=1.0)),
+    'real_to_binary{}': Method(units.real_to_binary_unit, stem_end=real_to_binary_stem_end, options=units.GatedOptions(clip_threshold=1.0)),
     'reactnet{}': Method(
         units.reactnet_unit,
         after_sum=lambda place, options: RPReLU(place.channels),

@@ -58,6 +58,19 @@ class ShortcutOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
+class GatedOptions(Options):
+    """Arguments of `model_zoo.get_model` for Real-to-Binary.
+
+    Attributes
+    ----------
+    stem_prelu : bool
+        Whether the activation of the stem is a PReLU, as in the published weights of Larq Zoo, instead of a ReLU.
+    """
+
+    stem_prelu: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Place:
     """Place of a unit in the network.
 

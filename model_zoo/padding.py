@@ -3,7 +3,8 @@
 A layer of stride 2 with an odd kernel size k needs k - 2 zeros along an axis of even size. MXNet pads k // 2 zeros on each side and does
 not use the last one; TensorFlow pads one zero less before the map and uses all, so its windows are shifted by one element. The same windows
 result from padding k // 2 + 1 zeros on each side and dropping the first row and column of the output, because this shifts them by two
-elements, one stride.
+elements, one stride. In general a stride s needs k - s zeros along an axis whose size is a multiple of s, (k - s) // 2 of them before the
+map; if their number is odd, the padding is one stride larger than that.
 
 Along an axis of odd size, the windows of TensorFlow and MXNet are the same. No stock operator can depend on the size of its input, so a
 network with this padding accepts only images whose maps have even sizes up to the last layer of stride 2 (`SamePadded`).
@@ -26,7 +27,7 @@ class DropFirst(HybridBlock):
 
 
 def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, same_padding: bool = False) -> HybridBlock:
-    """Return a convolution that keeps the size of the map, or halves it with ``strides=2``.
+    """Return a convolution that keeps the size of the map, or divides it by `strides`.
 
     Parameters
     ----------
@@ -35,13 +36,15 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
     kernel_size, strides : int
         Those of the convolution.
     same_padding : bool
-        Pad as TensorFlow does. It differs only for strides above 1 and odd kernel sizes from 3 on.
+        Pad as TensorFlow does. For strides up to 2 it differs only for the stride 2 and odd kernel sizes from 3 on.
     """
-    padding = (kernel_size - 1) // 2
-    if not same_padding or strides == 1 or kernel_size % 2 == 0 or kernel_size < strides:
-        return layer(padding=padding)
+    if not same_padding or kernel_size < strides:
+        return layer(padding=(kernel_size - 1) // 2)
+    before, unequal = divmod(kernel_size - strides, 2)
+    if not unequal:
+        return layer(padding=before)
     layers = nn.HybridSequential(prefix='')
-    layers.add(layer(padding=padding + 1), DropFirst())
+    layers.add(layer(padding=before + strides), DropFirst())
     return layers
 
 

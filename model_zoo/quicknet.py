@@ -56,17 +56,23 @@ class ResidualBlock(HybridBlock):
         return self.norm(self.relu(self.conv(x))) + x
 
 
-def transition(channels: int, in_channels: int, options: Options) -> HybridBlock:
-    """Return the layers that halve the map and change the channels: ReLU, anti-aliased max pooling, float 1x1 convolution and BN.
+BLUR = ((1 / 16, 1 / 8, 1 / 16), (1 / 8, 1 / 4, 1 / 8), (1 / 16, 1 / 8, 1 / 16))  # filter of the anti-aliased pooling
 
-    The pooling is a maximum over 2x2 windows with stride 1, and a convolution of each channel by [1, 2, 1] x [1, 2, 1] / 16 with stride 2
-    and padding 1 (Zhang 2019, arXiv:1904.11486). The latter is computed as two averages over 2x2 windows, the second with stride 2.
+
+class Transition(nn.HybridSequential):
+    """Layers that halve the map and change the channels: ReLU, anti-aliased max pooling, float 1x1 convolution and BN.
+
+    The pooling is a maximum over 2x2 windows with stride 1, and a convolution of each channel by `BLUR`, [1, 2, 1] x [1, 2, 1] / 16, with
+    stride 2 and padding 1 (Zhang 2019, arXiv:1904.11486). The latter is computed as two averages over 2x2 windows, the second with
+    stride 2.
     """
-    layers = nn.HybridSequential(prefix='')
-    layers.add(nn.Activation('relu'), nn.MaxPool2D(2, strides=1))
-    layers.add(nn.AvgPool2D(2, strides=1, padding=1), nn.AvgPool2D(2, strides=2))
-    layers.add(nn.Conv2D(channels, 1, use_bias=False, in_channels=in_channels), options.norm())
-    return layers
+
+    def __init__(self, channels: int, in_channels: int, options: Options, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.add(nn.Activation('relu'), nn.MaxPool2D(2, strides=1))
+            self.add(nn.AvgPool2D(2, strides=1, padding=1), nn.AvgPool2D(2, strides=2))
+            self.add(nn.Conv2D(channels, 1, use_bias=False, in_channels=in_channels), options.norm())
 
 
 class QuickNet(ZooNetwork):
@@ -83,7 +89,7 @@ class QuickNet(ZooNetwork):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     if number > 1:
-                        stage.add(transition(width, channels, options))
+                        stage.add(Transition(width, channels, options, prefix=''))
                         stride *= 2
                     stage.add(*(ResidualBlock(width, options, prefix='') for _ in range(blocks)))
                 features.add(stage)

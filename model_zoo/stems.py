@@ -135,6 +135,20 @@ def alexnet(features, options, end, pool):
 
 
 @_stem
+def alexnet_same(features, options, end, pool):
+    """Add the layers of `alexnet` with a convolution that has no bias and is padded as TensorFlow does, for sizes that are multiples of 4.
+
+    So does XNOR-Net of Larq Zoo. Total stride 8.
+    """
+    if options.same_padding:
+        raise UserError("after the stem 'alexnet_same' layers cannot pad as TensorFlow does, because its pooling has no padding")
+    features.add(_conv(options.init_features, 11, strides=4, same_padding=True))
+    end(features, options, 0)
+    features.add(nn.MaxPool2D(pool, 2))
+    return 8
+
+
+@_stem
 def quicknet(features, options, end, pool):
     """Add a 3x3 and a depthwise 3x3 convolution of stride 2 and a 1x1 convolution, without pooling (QuickNet). Total stride 4."""
     quarter, same = options.init_features // 4, options.same_padding

@@ -53,13 +53,12 @@ class Weights:
         return self.url.rpartition('/')[2]
 
 
-def _larq(network, release, file, sha256, top1, top5):
-    return Weights(
-        network, 'larq', f'{_LARQ_RELEASES}/{release}/{file}', sha256, 'https://docs.larq.dev/zoo/api/literature/', 'Apache-2.0', top1, top5
-    )
+def _larq(network, release, file, sha256, top1, top5, page='literature'):
+    source = f'https://docs.larq.dev/zoo/api/{page}/'
+    return Weights(network, 'larq', f'{_LARQ_RELEASES}/{release}/{file}', sha256, source, 'Apache-2.0', top1, top5)
 
 
-# Files, checksums and accuracies are those of the package larq-zoo 2.4.0 (larq_zoo/literature/*.py).
+# Files, checksums and accuracies are those of the package larq-zoo 2.4.0 (larq_zoo/literature/*.py and larq_zoo/sota/quicknet.py).
 WEIGHTS = [
     _larq('meliusnet22', 'meliusnet22-v0.1.0', 'meliusnet22_weights.h5',
           'c1ba85e8389ae326009665ec13331e49fc3df4d0f925fa8553e224f7362c18ed', 62.4, 83.9),
@@ -75,6 +74,16 @@ WEIGHTS = [
           'bde4a64d42c164a7b10a28debbe1ad5b287c499bc0247ecb00449e6e89f3bf5b', 58.32, 80.79),
     _larq('birealnet18', 'birealnet-v0.3.0', 'birealnet_weights.h5',
           '6e6efac1584fcd60dd024198c87f42eb53b5ec719a5ca1f527e1fe7e8b997117', 57.47, 79.84),
+    _larq('real_to_binary18', 'r2b-v0.1.0', 'r2b_weights.h5',
+          'e8fd16ca1ab9810ac3835f24f5c62758a57bc32a615f73aaa50d382d2b9617e1', 65.01, 85.72),
+    _larq('alexnet_xnor', 'xnornet-v0.2.0', 'xnornet_weights.h5',
+          'e6ba24f785655260ae76a2ef1fab520e3528243d9c8fac430299cd81dbeabe10', 44.96, 69.18),
+    _larq('quicknet_small', 'quicknet-v1.0', 'quicknet_small_weights.h5',
+          '1ac3b07df7f5a911dd0b49febb2486428ddf1ca130297c403815dfae5a1c71a2', 59.4, 81.8, 'sota'),
+    _larq('quicknet', 'quicknet-v1.0', 'quicknet_weights.h5',
+          '8aba9e4e5f8d342faef04a0b2ae8e562da57dbb7d15162e8b3e091c951ba756c', 63.3, 84.6, 'sota'),
+    _larq('quicknet_large', 'quicknet-v1.0', 'quicknet_large_weights.h5',
+          'c5158e8a59147b31370becd937825f4db8a5cdf308314874f678f596629be45c', 66.9, 87.0, 'sota'),
 ]  # fmt: skip
 
 

@@ -88,6 +88,15 @@ def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] =
         print(f'{kind} kernels, {machine.name}, {cases} random cases: ok', flush=True)
 
 
+def check_peaks(machine: Machine, folder: pathlib.Path):
+    """Measure the peaks of every instruction set. Raises `UserError` if a kind of layer has none."""
+    for compiler in machine.compilers:
+        program = machine.build(folder, 'tests/csrc/peaks_test.cc', ['peak'], compiler=compiler)
+        for name in machine.instruction_sets:
+            machine.run(program, name)
+    print(f'peaks, {machine.name}: ok', flush=True)
+
+
 def check_networks(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Path], Iterator[Tuple[str, str]]]):
     """Compare the outputs of packed networks with those on this machine.
 

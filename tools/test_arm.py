@@ -19,7 +19,7 @@ import PIL.Image
 from commands import install_tools, output_of, run_main
 from debian_packages import unpack
 from native_build import INSTRUCTION_SETS
-from other_machine import ROOT, Machine, check_kernels, check_networks
+from other_machine import ROOT, Machine, check_kernels, check_networks, check_peaks
 from support.classifiers import write_classifier
 from support.static_library import weak_symbols
 
@@ -58,6 +58,7 @@ def main():
             raise UserError(f'files for one instruction set have weak symbols: {"; ".join(weak)}')
         check_classifier(installed / 'bin' / 'bmx-classify', folder, root)
         check_kernels(ARM, folder)
+        check_peaks(ARM, folder)
         header = f'-I{ROOT / "bmx_melius" / "csrc" / "api"}'
         by_clang = ARM.build(folder, 'examples/cpp/run_packed.cc', None, header, compiler='clang')
         programs = {'CMake and GCC': build_example(installed, folder, root), 'Clang': [*ARM.launcher, by_clang]}

@@ -24,9 +24,7 @@ def add_parser(commands):
     )
     parser.add_argument('file', metavar='FILE.h5', help='weights or whole model, written by Keras 2')
     parser.add_argument('prefix', metavar='PREFIX', help='prefix of the files to write')
-    parser.add_argument(
-        '--model', required=True, metavar='NAME', help='name of the network, such as meliusnet22, resnet_e18 or birealnet18'
-    )
+    parser.add_argument('--model', required=True, metavar='NAME', help='name of the network, such as meliusnet22, birealnet18 or quicknet')
     add_json_flag(parser)
     parser.set_defaults(run=run)
 

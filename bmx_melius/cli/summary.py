@@ -35,7 +35,9 @@ def add_parser(commands):
     )
     add_network(parser, 'SYMBOL.json', 'an exported symbol or its PREFIX')
     parser.add_argument(
-        '--initial-layers', metavar='STEM', help='stem of a network of the zoo: grouped_stem, imagenet, thumbnail, alexnet or quicknet'
+        '--initial-layers',
+        metavar='STEM',
+        help='stem of a network of the zoo: grouped_stem, imagenet, thumbnail, alexnet, alexnet_same or quicknet',
     )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: 1000)')
     add_input_size(parser, '224, or the size in PREFIX-summary.json of an exported symbol', '1,3,224,224')

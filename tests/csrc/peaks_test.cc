@@ -1,5 +1,5 @@
-// Measures the peaks of an instruction set in two threads at once: peaks_test NAME. Built with the thread sanitizer it
-// finds data races.
+// Measures the peaks of an instruction set in two threads at once: peaks_test NAME. There must be one of each kind. Built
+// with the thread sanitizer it finds data races.
 #include <cstdio>
 #include <thread>
 
@@ -21,6 +21,12 @@ int main(int argc, char** argv) {
     for (const bmx::Peak& peak : here) {
         if (!(peak.in_registers > 0 && peak.in_cache > 0)) {
             std::printf("%s has no rate\n", peak.method);
+            return 1;
+        }
+    }
+    for (bmx::MacKind kind : {bmx::MacKind::binary, bmx::MacKind::floats, bmx::MacKind::int8}) {
+        if (!(bmx::best_rate(here, kind) > 0)) {
+            std::printf("there is no peak of kind %d\n", static_cast<int>(kind));
             return 1;
         }
     }

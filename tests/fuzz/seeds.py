@@ -222,7 +222,7 @@ def _keras_layers(net):
             parameter = layer._reg_params.get(own)
             if parameter is not None:
                 array = parameter.data().asnumpy()
-                arrays[there] = array.transpose(np.argsort(kind.axes)) if kind.axes and there == 'kernel' else array
+                arrays[there] = array.transpose(np.argsort(larq.AXES.get((there, array.ndim), range(array.ndim))))
         groups = layer._kwargs['num_group'] if hasattr(layer, '_kwargs') and 'num_group' in layer._kwargs else 1
         if groups == 1:
             layers.append((layer.name, arrays))

@@ -5,17 +5,24 @@
 
 import dataclasses
 import gzip
+import json
+import math
 
 import mxnet as mx
 import numpy as np
 import pytest
 from support.conversions import imported, operators
+from support.keras_files import write_keras
 from support.paths import DATA
 
 import bmx_melius as bmx
 import model_zoo
-from bmx_melius import UserError
-from model_zoo import larq, store
+from bmx_melius import InputSpec, UserError
+from bmx_melius.importers.keras import KerasLayer
+from bmx_melius.training.initial_weights import load_initial_weights
+from bmx_melius.training.network import make_network, model_arguments
+from bmx_melius.training.options.parsing import parse_options
+from model_zoo import alexnet, larq, method_resnets, quicknet, store
 from model_zoo.layer_options import NetworkOptions
 from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, BinaryResNet
 
@@ -23,6 +30,7 @@ pytest.importorskip('h5py')
 pytest_plugins = ['support.conversions']  # its fixtures
 
 TRUTH = np.load(DATA / 'larq.npz')
+SAVED_LAYERS = json.loads(gzip.decompress((DATA / 'larq-layers.json.gz').read_bytes()))  # {network: [[layer, {array: shape}], ...]}
 DENSENET = {
     'block': 'dense',
     'block_numbers': (1, 2, 1),
@@ -40,12 +48,30 @@ SMALL = {
     'densenet': lambda: model_zoo.get_model('meliusnet_flex', classes=5, **DENSENET, **larq.NETWORKS['binary_densenet37_dilated']),
     'resnet_e': lambda: residual_network((2, 2), RESNET_E, 'resnet_e18'),
     'birealnet': lambda: residual_network((1, 1), BIREALNET, 'birealnet18'),
+    'real_to_binary': lambda: real_to_binary(),
+    'xnornet': lambda: xnor_net(),
+    'quicknet': lambda: quicknet.QuickNet(
+        quicknet.Architecture((1, 2), (32, 64)), quicknet.Options(init_features=32, **larq.NETWORKS['quicknet']), classes=5
+    ),
 }
 
 
 def residual_network(layers, variant, options_of):
     options = dataclasses.replace(variant.options, **larq.NETWORKS[options_of])
     return BinaryResNet(Architecture(layers, variant), options, classes=5)
+
+
+def real_to_binary():
+    method = method_resnets.METHODS['real_to_binary{}']
+    options = dataclasses.replace(method.options, init_features=32, **larq.NETWORKS['real_to_binary18'])
+    return method_resnets.MethodResNet(method_resnets.Architecture((1, 1), method), options, classes=5)
+
+
+def xnor_net():
+    rows = alexnet.Architecture().layers
+    narrow = alexnet.Architecture(tuple(dataclasses.replace(row, channels=row.channels // 16) for row in rows))
+    options = alexnet.Options(init_features=6, input_size=96, **larq.NETWORKS['alexnet_xnor'])
+    return alexnet.BinaryAlexNet(narrow, options, classes=5)
 
 
 def unpacked(name, folder):
@@ -81,23 +107,94 @@ def test_converted_network_is_one_packed_operator_with_the_logits_of_larq(small,
     np.testing.assert_allclose(np.asarray(logits).reshape(-1), TRUTH[f'{name}_logits'], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    'name, count',
-    [
-        ('meliusnet22', 6944584),
-        ('binary_densenet28', 5150504),
-        ('binary_densenet37', 8734120),
-        ('binary_densenet37_dilated', 8734120),
-        ('binary_densenet45', 13939240),
-        ('resnet_e18', 11699368),
-        ('birealnet18', 11699112),
-    ],
-)
-def test_networks_have_the_published_number_of_parameters(name, count):
-    net = model_zoo.get_model(name, **larq.NETWORKS[name])
-    net.infer_shape(mx.nd.zeros((1, 3, 224, 224)))
-    statistics = () if name != 'meliusnet22' else ('running_mean', 'running_var')  # of this one Larq Zoo counts what is trained
-    assert count == sum(int(np.prod(p.shape)) for key, p in net.collect_params().items() if not key.endswith(statistics or '-'))
+# --- whole networks -------------------------------------------------------------------------------------------------------------------
+
+
+PUBLISHED = {
+    'meliusnet22': 6944584,
+    'binary_densenet28': 5150504,
+    'binary_densenet37': 8734120,
+    'binary_densenet37_dilated': 8734120,
+    'binary_densenet45': 13939240,
+    'resnet_e18': 11699368,
+    'birealnet18': 11699112,
+    'real_to_binary18': 11995624,
+    'alexnet_xnor': 62396768,
+    'quicknet_small': 12655688,
+    'quicknet': 13234088,
+    'quicknet_large': 23342248,
+}
+WITHOUT_STATISTICS = ('meliusnet22', 'quicknet_small', 'quicknet', 'quicknet_large')  # Larq Zoo does not count those of affine BNs
+
+
+@pytest.mark.parametrize('name', larq.NETWORKS)
+def test_recorded_layers_have_the_published_number_of_parameters(name):
+    count = sum(
+        math.prod(shape)
+        for _, arrays in SAVED_LAYERS[name]
+        for array, shape in arrays.items()
+        if not (name in WITHOUT_STATISTICS and 'gamma' in arrays and array.startswith('moving_'))
+    )
+    assert count == PUBLISHED[name]
+
+
+@pytest.fixture
+def numbered(monkeypatch):
+    """Let files hold the recorded layers of a network, each array filled with a number of its own; returns these numbers by name."""
+
+    def use(name):
+        numbers, layers = {}, []
+        for layer, arrays in SAVED_LAYERS[name]:
+            values = {}
+            for array, shape in arrays.items():
+                numbers[f'{layer}/{array}'] = number = np.float32(len(numbers) / 1000)  # at most 1: XNOR-Net clips
+                is_blur = layer.startswith('depthwise')
+                values[array] = np.tile(np.reshape(quicknet.BLUR, (3, 3, 1, 1)), shape[2:]) if is_blur else np.full(shape, number)
+            layers.append(KerasLayer(layer, values))
+        monkeypatch.setattr(larq, 'read_keras_layers', lambda path: layers)
+        return numbers
+
+    return use
+
+
+@pytest.mark.parametrize('name', larq.NETWORKS)
+def test_every_array_of_the_whole_network_goes_to_one_parameter(name, numbered):
+    numbers = numbered(name)
+    net, arguments, matched = larq.load(name, 'weights.h5')
+    assert arguments == {'name': name, 'classes': 1000, **larq.NETWORKS[name]}
+    used = [source for sources in matched.values() for source in sources.split(' + ')]
+    blurs = [source for source in numbers if source.startswith('depthwise')]
+    assert sorted([*used, *blurs]) == sorted(numbers) and len(blurs) == (3 if 'quicknet' in name else 0)
+    parameters = net.collect_params()
+    for parameter, sources in matched.items():
+        sources = sources.split(' + ')
+        for source, part in zip(sources, np.split(parameters[parameter].data().asnumpy(), len(sources))):
+            assert part.min() == part.max() == numbers[source]
+    for parameter in set(parameters) - set(matched):  # scale and shift of normalizations without them, and zeros of slopes
+        assert parameters[parameter].grad_req == 'null'
+        assert not parameters[parameter]._differentiable and set(parameters[parameter].data().asnumpy().ravel()) <= {0, 1}
+
+
+@pytest.mark.parametrize('name', ['real_to_binary18', 'alexnet_xnor', 'quicknet_small'])  # others in test_larq_files.py
+def test_command_imports_networks(name, numbered, run, tmp_path):
+    numbered(name)
+    assert run('import-larq', 'weights.h5', tmp_path / 'net', '--model', name)[0] == 0
+    block = imported(tmp_path / 'net')
+    assert block(mx.nd.zeros((1, 3, 224, 224))).shape == (1, 1000)
+
+
+@pytest.mark.parametrize('name', larq.NETWORKS)
+def test_training_starts_from_each_of_the_networks(name, numbered, monkeypatch):
+    numbers = numbered(name)
+    monkeypatch.setattr(store, 'fetch', lambda weights, root: weights.filename)
+    config = parse_options(['--model', name, '--dataset', 'cifar10', '--use-pretrained', 'larq', '--input-size', '224'], model_zoo)
+    model = model_arguments(config, 10, model_zoo.get_pretrained_options(name, 'larq'))
+    net = make_network(config, model_zoo.get_model, model, InputSpec(), [mx.cpu()])
+    new, _ = load_initial_weights(config, model_zoo.get_model, net, model)
+    assert set(new) == {key for key in ('output.weight', 'output.bias') if key in net._collect_params_with_prefix()}
+    last = SAVED_LAYERS[name][-1][0]
+    loaded = {float(parameter.data().max().asscalar()) for parameter in net.features.collect_params().values()}
+    assert loaded >= {float(number) for source, number in numbers.items() if not source.startswith((last, 'depthwise', 'stem_'))}
 
 
 def test_the_store_has_the_networks_that_can_be_read_once_each():
@@ -105,20 +202,38 @@ def test_the_store_has_the_networks_that_can_be_read_once_each():
     assert all(len(weights.sha256) == 64 and 0 < weights.top1 < weights.top5 < 100 for weights in store.WEIGHTS)
 
 
+def test_blurring_filters_with_other_values_are_refused(tmp_path):
+    h5py = pytest.importorskip('h5py')
+    path = unpacked('quicknet', tmp_path)
+    with h5py.File(path, 'a') as file:
+        (name,) = (name for name in file if name.startswith('depthwise'))
+        file[name][name]['depthwise_kernel:0'][1, 1, 5, 0] = 0.3
+    with pytest.raises(UserError, match=rf'depthwise_kernel of its {name} is not \[\[0.0625, 0.125.* for each channel'):
+        model_zoo.load_larq_parameters(SMALL['quicknet'](), path)
+
+
+def test_layers_with_parameters_that_keras_files_do_not_hold_are_refused(tmp_path):
+    norm = {name: np.ones(64, np.float32) for name in ('gamma', 'beta', 'moving_mean', 'moving_variance')}
+    write_keras(tmp_path / 'a.h5', [('stem', {'kernel': np.ones((7, 7, 3, 64), np.float32)}), ('first', norm), ('second', norm)])
+    with pytest.raises(UserError, match='Keras weights can be loaded into .*Conv2D.*, not into SYQWeights'):
+        model_zoo.load_larq_parameters(model_zoo.get_model('resnet18_syq_w1a2', classes=5), tmp_path / 'a.h5')
+
+
 # --- padding --------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kernel', [3, 5, 7])
-def test_same_padding_of_an_even_map_puts_one_zero_less_before_than_behind(kernel):
-    x, weight = mx.nd.random.normal(shape=(2, 3, 10, 14)), mx.nd.random.normal(shape=(4, 3, kernel, kernel))
+@pytest.mark.parametrize('kernel, stride', [(3, 2), (4, 2), (5, 2), (7, 2), (8, 4), (11, 4)])
+def test_same_padding_of_a_multiple_of_the_stride_puts_at_most_one_zero_less_before_than_behind(kernel, stride):
+    x, weight = mx.nd.random.normal(shape=(2, 3, 12, 16)), mx.nd.random.normal(shape=(4, 3, kernel, kernel))
     layer = model_zoo.padding.padded(
-        lambda padding: mx.gluon.nn.Conv2D(4, kernel, 2, padding, use_bias=False, in_channels=3), kernel, 2, same_padding=True
+        lambda padding: mx.gluon.nn.Conv2D(4, kernel, stride, padding, use_bias=False, in_channels=3), kernel, stride, same_padding=True
     )
     layer.initialize()
-    layer[0].weight.set_data(weight)
-    before, behind = (kernel - 2) // 2, (kernel - 1) // 2
+    (parameter,) = layer.collect_params().values()
+    parameter.set_data(weight)
+    before, behind = (kernel - stride) // 2, (kernel - stride + 1) // 2
     by_hand = mx.nd.pad(x, mode='constant', pad_width=(0, 0, 0, 0, before, behind, before, behind))
-    expected = mx.nd.Convolution(by_hand, weight, kernel=(kernel, kernel), stride=(2, 2), num_filter=4, no_bias=True)
+    expected = mx.nd.Convolution(by_hand, weight, kernel=(kernel, kernel), stride=(stride, stride), num_filter=4, no_bias=True)
     np.testing.assert_allclose(layer(x).asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-5)
 
 
@@ -134,9 +249,12 @@ def test_same_padding_of_a_maximum_ignores_what_is_outside_the_map():
 # --- sizes ----------------------------------------------------------------------------------------------------------------------------
 
 
-STRIDE = 8  # of the layers of each of the small networks
+STRIDE = 8  # of the layers of each of the small networks but XNOR-Net, which accepts one size
+
+of_any_size = pytest.mark.parametrize('small', [name for name in SMALL if name != 'xnornet'], indirect=True)
 
 
+@of_any_size
 def test_sizes_that_tensorflow_pads_in_another_way_are_refused_by_the_block(small):
     _, net = small
     for height, width in ((64, 64 + STRIDE // 2), (64 + STRIDE - 1, 64)):
@@ -150,6 +268,7 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_by_the_block(smal
     assert net(mx.nd.zeros((1, 3, 64 + STRIDE, 64))).shape == (1, 5)
 
 
+@of_any_size
 def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_exported_network_goes(small, export, run, tmp_path):
     name, net = small
     net.hybridize()
@@ -171,3 +290,19 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_expo
             session(np.zeros((1, 3, height, 64), np.float32))
     x = np.random.default_rng(0).normal(size=(2, 3, 64, 64 + STRIDE)).astype(np.float32)
     assert np.abs(session(x) - block(mx.nd.array(x)).asnumpy()).max() < 0.1  # signs may turn
+
+
+@pytest.mark.parametrize('small', ['xnornet'], indirect=True)
+def test_xnor_net_accepts_its_size_only_which_is_a_multiple_of_the_stride(small, export, tmp_path):
+    _, net = small
+    with pytest.raises(UserError, match='built for images of 96 x 96, not 100 x 100'):
+        net(mx.nd.zeros((1, 3, 100, 100)))
+    net.hybridize()
+    net(image('xnornet'))
+    export(net)
+    with pytest.raises(mx.MXNetError, match='must_be_multiples_of_4'):
+        imported(tmp_path / 'net')(mx.nd.zeros((1, 3, 97, 97))).wait_to_read()
+    odd = model_zoo.get_model('alexnet_xnor', **larq.NETWORKS['alexnet_xnor'], init_features=6, input_size=98)
+    odd.initialize()
+    with pytest.raises(UserError, match='must be multiples of 4, not 98 x 98'):
+        odd(mx.nd.zeros((1, 3, 98, 98)))

@@ -35,7 +35,7 @@ from model_zoo.ensemble import MEMBERS
 from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet
 from model_zoo.method_units import chain
 from model_zoo.quicknet import Options as QuickNetOptions
-from model_zoo.quicknet import transition
+from model_zoo.quicknet import Transition
 
 # --- layers ----------------------------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ def test_learned_scales_are_initially_one_and_refuse_maps_of_another_size():
 @pytest.mark.parametrize('size', [2, 5, 6])
 def test_transition_of_quicknet_blurs_the_maximum(size):
     x = np.random.RandomState(3).randn(1, 4, size, size + 1)
-    layer = transition(2, 4, QuickNetOptions())
+    layer = Transition(2, 4, QuickNetOptions())
     layer.cast('float64')
     layer.initialize()
     largest = np.max([x[:, :, i : size - 1 + i, j : size + j] for i in (0, 1) for j in (0, 1)], axis=0)

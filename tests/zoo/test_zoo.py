@@ -142,6 +142,7 @@ def test_options_replace_the_quantizers_of_all_binary_layers(name, options, acti
         ('mobilenet0.5', {'initial_layers': 'imagenet'}, 'mobilenet0.5 is a network of GluonCV, which does not take .*initial_layers'),
         ('alexnet_xnor', {'input_size': 16}, 'input_size=16 is too small'),
         ('alexnet_xnor', {'same_padding': True}, 'cannot pad as TensorFlow does'),
+        ('alexnet_xnor', {'same_padding': True, 'initial_layers': 'alexnet_same'}, 'cannot pad as TensorFlow does'),
         # the architecture of a named network is not an argument
         ('meliusnet22', {'block_numbers': (1, 1)}, 'meliusnet22 takes no argument block_numbers'),
         ('resnet_e18', {'variant': (1, 1)}, 'resnet_e18 takes no argument variant'),

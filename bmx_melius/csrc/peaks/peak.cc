@@ -56,19 +56,29 @@ constexpr Method kMethods[] = {
     {"amx", "tile product", MacKind::binary, tiles_amx},
     {"amx", "fused multiply-add", MacKind::floats, float_avx512},
     {"amx", "dot products of bytes", MacKind::int8, int8_avx512},
+    {"amx", "tile product", MacKind::int8, tiles_amx},
 #endif
 #ifdef BMX_HAVE_NEON
     {"neon", "xor, popcount of bytes, add", MacKind::binary, popcount_neon},
     {"neon", "fused multiply-add", MacKind::floats, float_neon},
+    {"neon", "multiply pairs of bytes, add", MacKind::int8, int8_neon},
 #endif
 #ifdef BMX_HAVE_DOTPROD  // dotprod has the registers of neon
     {"dotprod", "xor, popcount of bytes, add", MacKind::binary, popcount_neon},
     {"dotprod", "lookup", MacKind::binary, lookup_dotprod},
     {"dotprod", "fused multiply-add", MacKind::floats, float_neon},
+    {"dotprod", "dot products of bytes", MacKind::int8, int8_dotprod},
+#endif
+#if defined(BMX_HAVE_DOTPROD) && defined(BMX_HAVE_I8MM)  // i8mm has the binary and the float layers of dotprod
+    {"i8mm", "xor, popcount of bytes, add", MacKind::binary, popcount_neon},
+    {"i8mm", "lookup", MacKind::binary, lookup_dotprod},
+    {"i8mm", "fused multiply-add", MacKind::floats, float_neon},
+    {"i8mm", "matrix products of bytes", MacKind::int8, int8_i8mm},
 #endif
 #ifdef BMX_HAVE_WASM
     {"wasm", "xor, popcount of bytes, add", MacKind::binary, popcount_wasm},
     {"wasm", "multiply-add", MacKind::floats, float_wasm},
+    {"wasm", "multiply and add pairs of 16 bits, add", MacKind::int8, int8_wasm},
 #endif
 };
 

@@ -1,16 +1,14 @@
 #include <immintrin.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "peaks/peak_loop.h"
 
 namespace bmx {
 namespace {
 
 constexpr int kSeed = 0x01234567;
-
-// Parities of all words so far, and the number of set bits among the carries.
-struct Parities {
-    __m512i parity, ones;
-};
 
 constexpr auto kHide = [](auto& x) BMX_INLINED { asm("" : "+v"(x)); };
 
@@ -24,18 +22,57 @@ double popcount_avx512(Operands operands, double seconds) {
                                     });
 }
 
-// See the beginning of binary_avx512.cc.
+// Carry-save in 8 chains, four words of each at a time, with the instructions of binary_parities_avx512.h, in assembly
+// language for the reason given there. zmm0 to 7: numbers of carries; 8 to 15: parities; 16 to 19: words; 20 and 21:
+// words they are compared with; 22 and 23: temporaries.
+// clang-format off: one instruction a line
+#define BMX_TWO_WORDS(x, y, before, after, ones)                      \
+    "vpxord %%zmm20, %%zmm" #x ", %%zmm22\n"                          \
+    "vpxord %%zmm21, %%zmm" #y ", %%zmm" #after "\n"                  \
+    "vpternlogd $0x3a, %%zmm" #before ", %%zmm" #after ", %%zmm22\n"  \
+    "vpopcntd %%zmm22, %%zmm22\n"                                     \
+    "vpaddd %%zmm22, %%zmm" #ones ", %%zmm" #ones "\n"
+#define BMX_CHAIN(parity, ones) BMX_TWO_WORDS(16, 17, parity, 23, ones) BMX_TWO_WORDS(18, 19, 23, parity, ones)
+#define BMX_LOAD(at)                             \
+    "vmovdqa64 " #at "(%[words]), %%zmm16\n"     \
+    "vmovdqa64 64+" #at "(%[words]), %%zmm17\n"  \
+    "vmovdqa64 128+" #at "(%[words]), %%zmm18\n" \
+    "vmovdqa64 192+" #at "(%[words]), %%zmm19\n"
+#define BMX_NO_LOAD(at)
+#define BMX_LOOP(Load)                                                                                       \
+    asm volatile(                                                                                            \
+        "1:\n"                                                                                               \
+        Load(0) BMX_CHAIN(8, 0) BMX_CHAIN(9, 1) Load(256) BMX_CHAIN(10, 2) BMX_CHAIN(11, 3)                  \
+        Load(512) BMX_CHAIN(12, 4) BMX_CHAIN(13, 5) Load(768) BMX_CHAIN(14, 6) BMX_CHAIN(15, 7)              \
+        "add $1024, %[offset]\n"                                                                             \
+        "and %[mask], %[offset]\n"                                                                           \
+        "lea (%[first],%[offset]), %[words]\n"                                                               \
+        "dec %[left]\n"                                                                                      \
+        "jne 1b\n"                                                                                           \
+        : [words] "+&r"(words), [offset] "+&r"(offset), [left] "+&r"(iterations)                             \
+        : [first] "r"(memory), [mask] "r"(mask)                                                              \
+        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",    \
+          "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", \
+          "xmm21", "xmm22", "xmm23")
+// clang-format on
 double carry_save_avx512(Operands operands, double seconds) {
-    const __m512i a = _mm512_set1_epi32(~kSeed), b = _mm512_set1_epi32(3 * kSeed);
-    const __m512i zero = _mm512_setzero_si512();
-    return rate_of_chains<8, 2, 2>(operands, seconds, 2 * 512, Parities{zero, zero}, a, kHide,
-                                   [&](Parities& sum, const __m512i(&x)[2]) BMX_INLINED {
-                                       const __m512i odd = _mm512_xor_si512(x[0], a), next = _mm512_xor_si512(x[1], b);
-                                       const __m512i carry = _mm512_ternarylogic_epi32(odd, next, sum.parity, 0x3a);
-                                       sum.ones = _mm512_add_epi32(sum.ones, _mm512_popcnt_epi32(carry));
-                                       sum.parity = next;
-                                   });
+    alignas(64) static const uint8_t memory[kCacheBytes] = {};
+    constexpr ptrdiff_t mask = kCacheBytes - 1;
+    return fastest_rate(seconds, 8 * 4 * 512, [&](long iterations) {
+        const uint8_t* words = memory;
+        ptrdiff_t offset = 0;
+        if (operands == Operands::cache) {
+            BMX_LOOP(BMX_LOAD);
+        } else {
+            BMX_LOOP(BMX_NO_LOAD);
+        }
+    });
 }
+#undef BMX_TWO_WORDS
+#undef BMX_CHAIN
+#undef BMX_LOAD
+#undef BMX_LOOP
+#undef BMX_NO_LOAD
 
 double float_avx512(Operands operands, double seconds) {
     const __m512 factor = _mm512_set1_ps(1e-3f);

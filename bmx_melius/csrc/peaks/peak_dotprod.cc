@@ -11,7 +11,7 @@ struct ByteSums {
     uint8x16_t bytes, shifted;
 };
 
-constexpr auto kHide = [](uint8x16_t& x) BMX_INLINED { asm("" : "+w"(x)); };
+constexpr auto kHide = [](auto& x) BMX_INLINED { asm("" : "+w"(x)); };
 
 }  // namespace
 
@@ -29,6 +29,13 @@ double lookup_dotprod(Operands operands, double seconds) {
                                               sums.bytes = vaddq_u8(sums.bytes, sum);
                                               sums.shifted = vsraq_n_u8(sums.shifted, sum, 4);
                                           });
+}
+
+double int8_dotprod(Operands operands, double seconds) {
+    const int8x16_t weights = vdupq_n_s8(3);
+    return rate_of_chains<24, 8, 1>(operands, seconds, 16, vdupq_n_s32(0), weights, kHide,
+                                    [&](int32x4_t& sum, const int8x16_t(&x)[1])
+                                        BMX_INLINED { sum = vdotq_s32(sum, x[0], weights); });
 }
 
 }  // namespace bmx

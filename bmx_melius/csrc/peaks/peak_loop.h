@@ -7,8 +7,6 @@
 
 #include "kernels/common/unrolled.h"
 
-#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
-
 namespace bmx {
 
 // Where a method takes its operands from.
@@ -109,6 +107,10 @@ double popcount_neon(Operands operands, double seconds);
 double lookup_dotprod(Operands operands, double seconds);
 double popcount_wasm(Operands operands, double seconds);
 double float_neon(Operands operands, double seconds);
+double int8_neon(Operands operands, double seconds);
+double int8_dotprod(Operands operands, double seconds);
+double int8_i8mm(Operands operands, double seconds);
 double float_wasm(Operands operands, double seconds);
+double int8_wasm(Operands operands, double seconds);
 
 }  // namespace bmx

@@ -28,4 +28,12 @@ double float_wasm(Operands operands, double seconds) {
                                        BMX_INLINED { sum = fused_multiply_add(x[0], factor, sum); });
 }
 
+// Bytes are extended to 16 bits before, as in int8_wasm.cc.
+double int8_wasm(Operands operands, double seconds) {
+    const v128_t weights = wasm_i16x8_splat(3);
+    return rate_of_chains<8, 2, 1>(operands, seconds, 8, wasm_i32x4_splat(0), weights, kHide,
+                                   [&](v128_t& sum, const v128_t(&x)[1])
+                                       BMX_INLINED { sum = wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x[0], weights)); });
+}
+
 }  // namespace bmx

@@ -16,7 +16,7 @@ class UnsupportedError(Exception):
     """A node cannot be converted; the message gives the reason."""
 
 
-def _float32(array, infinite=False):
+def as_float32(array, infinite=False):
     """Return an array as float32. Raise `UnsupportedError` unless all elements are representable, with `infinite` also infinities."""
     if not ((np.abs(array) <= _FLOAT32.max) | (infinite & np.isinf(array))).all():
         raise UnsupportedError('its factors or summands are too large for float32')
@@ -204,7 +204,8 @@ class Builder:
             by_factor.append((number, factor))
         total = None
         for number, factor in by_factor:
-            scaled = self.affine(number, factor, shift if total is None else 0)
+            summand = shift if total is None else 0
+            scaled = self.affine(number, factor, summand) if np.any(summand) or np.any(np.not_equal(factor, 1)) else number
             total = scaled if total is None else self.add('add', [scaled, total])
         return total
 
@@ -268,7 +269,7 @@ class Builder:
         """Add an operation with one constant per channel, given as scalars or arrays (channels,); return the number of its result."""
         channels = self._values[x].channels
         infinite = name == 'clip'  # bounds may be infinite
-        return self.add(name, [x], {key: _float32(for_each_depth(array, channels), infinite) for key, array in arrays.items()})
+        return self.add(name, [x], {key: as_float32(for_each_depth(array, channels), infinite) for key, array in arrays.items()})
 
     def affine(self, x, scale, shift):
         """Add x * scale + shift, where scale and shift are scalars or arrays (channels,); return the number of the result."""
@@ -278,7 +279,7 @@ class Builder:
         """Add ``scale_map`` or ``shift_map`` with `constants` (channels, height, width), or 1 for axes along which they are repeated."""
         by_channel, height, width = constants.shape
         array = 'factor' if name == 'scale_map' else 'summand'
-        return self.add(name, [x], {array: _float32(constants)}, by_channel=int(by_channel > 1), height=height, width=width)
+        return self.add(name, [x], {array: as_float32(constants)}, by_channel=int(by_channel > 1), height=height, width=width)
 
     def move(self, node, name, sources, **attributes):
         """Add an operation that only moves elements, on bits where the values are signs. `name` None adds none and returns the source."""

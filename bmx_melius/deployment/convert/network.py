@@ -189,6 +189,10 @@ class Network:
                     f'with eps={eps:g} the sum must be positive: the file is damaged or training diverged'
                 )
 
+    def weight_parts(self, node):
+        """Return the `WeightParts` of a marked layer; None if its marks describe its weight."""
+        return None
+
     # --- marked layers and activations ----------------------------------------------------------------------------------------------
 
     def activation_input(self, node):

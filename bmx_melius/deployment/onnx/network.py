@@ -28,6 +28,7 @@ class OnnxNetwork(Network):
         super().__init__(Graph([], [], [], [], []), {}, dict(evaluator.shapes))
         self.evaluator = evaluator
         self.steps = {}  # activation Node -> Step
+        self.weights = {}  # Node of a layer of few levels -> WeightParts
         self._values = {}  # Entry -> (name of a value of the model, function that makes the entry from its array)
         self._names = set()
 
@@ -146,6 +147,9 @@ class OnnxNetwork(Network):
             return None
         levels = self.steps[node].levels.mean(axis=1)
         return tuple(float(level) for level in levels - levels[0])
+
+    def weight_parts(self, node):
+        return self.weights.get(node)
 
     def comparisons(self, sample):
         return StepComparisons(self)

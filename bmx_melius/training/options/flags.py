@@ -98,7 +98,8 @@ def _add_network_flags(group, zoo):
     group.add_argument(
         '--initial-layers',
         metavar='STEM',
-        help='grouped_stem, imagenet, thumbnail, alexnet or quicknet (default: that of the network; thumbnail for small images)',
+        help='grouped_stem, imagenet, thumbnail, alexnet, alexnet_same or quicknet (default: that of the network; thumbnail for small '
+        'images)',
     )
     group.add_argument(
         '--clip-threshold',

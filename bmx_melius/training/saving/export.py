@@ -20,7 +20,8 @@ def export_imported(net, target, model, spec):
     counts = Summary.of(read_graph(net, (1, *spec.shape))).counts
     class_names = imagenet_classes() if model['classes'] == len(imagenet_classes()) else None
     net.hybridize()
-    net(mx.nd.zeros((1, spec.channels, _TRACE_SIZE, _TRACE_SIZE)))
+    size = getattr(net, 'input_size', None) or _TRACE_SIZE  # of networks that accept one size, and of others
+    net(mx.nd.zeros((1, spec.channels, size, size)))
     target.write(net, description_fields(model, spec, counts, class_names))
     return counts
 

@@ -99,6 +99,78 @@ def test_small_filters_beside_large_ones_keep_the_numbers_of_their_positions(imp
     imported(make([*nodes, node('Conv', 's weight', 'c', pads=[1] * 4), node('Mul', 'c factor')], constants), 1)
 
 
+LEVELS = {  # of an input: comparisons with ascending numbers, and the levels
+    'signs': ([0.1], [-1, 1]),
+    'two': ([0.1], [-0.7, 1.1]),
+    'three': ([-0.5, 0.6], [0.2, 0.5, 1.3]),
+    'equally spaced': ([-0.5, 0.6], [0, 0.75, 1.5]),
+}
+
+
+def compared(levels):
+    """Operators and constants that compute `s` with the given levels from x."""
+    numbers, values = LEVELS[levels]
+    constants = {f'level{i}': np.float32(value) for i, value in enumerate(values)}
+    constants.update({f'number{i}': np.float32(number) for i, number in enumerate(numbers)})
+    nodes, last = [], 'level0'
+    for i in range(len(numbers)):
+        output = 's' if i == len(numbers) - 1 else f's{i}'
+        nodes += [node('Less', f'x number{i}', f'less{i}'), node('Where', f'less{i} {last} level{i + 1}', output)]
+        last = output
+    return nodes, constants
+
+
+def around_means(*shape):
+    """Return a weight with two levels in each filter around a mean, which is 0 in one filter; in another one there is one level."""
+    means, deviations = normal(shape[0], *(1,) * (len(shape) - 1)), 0.5 + RANDOM.rand(shape[0], *(1,) * (len(shape) - 1))
+    means[0], deviations[1] = 0, 0
+    return (means + deviations * signs(*shape)).astype(np.float32)
+
+
+WINDOWS = [  # shape, kernel, groups, attributes
+    ((1, 8, 7, 6), (3, 3), 1, {'pads': [1] * 4}),
+    ((1, 8, 7, 6), (3, 2), 1, {'pads': [2, 0, 1, 1], 'strides': [2, 1]}),
+    ((1, 8, 7, 6), (3, 3), 1, {'dilations': [2, 1]}),
+    ((1, 8, 7, 6), (1, 1), 1, {}),
+    ((1, 8, 9), (3,), 1, {'pads': [1, 1]}),
+]
+WINDOWS_OF_TWO_LEVELS = [
+    ((1, 8, 7, 6), (3, 3), 2, {'pads': [1] * 4}),
+    ((1, 8, 7, 6), (3, 3), 8, {'pads': [1] * 4}),
+    ((1, 8, 4, 5, 6), (3, 3, 3), 1, {'pads': [1] * 6}),
+    ((1, 8, 4, 5, 6), (2, 3, 3), 2, {'pads': [0, 1, 1, 0, 1, 1], 'strides': [2, 1, 1]}),
+]
+
+
+@pytest.mark.parametrize(
+    'levels, window',
+    [
+        *((levels, window) for levels in LEVELS for window in WINDOWS),
+        *((levels, window) for levels in ('signs', 'two') for window in WINDOWS_OF_TWO_LEVELS),
+    ],
+)
+@pytest.mark.parametrize('border', [0, -1, 0.4])
+def test_means_of_weights_and_any_padding_are_packed(border, levels, window, imported):
+    shape, kernel, groups, attributes = window
+    nodes, constants = compared(levels)
+    constants.update(weight=around_means(8, 8 // groups, *kernel), bias=normal(8))
+    x, attributes = 's', dict(attributes)
+    if border:
+        pads, dimensions = attributes.pop('pads', [0] * 2 * len(kernel)), len(kernel)
+        constants.update(border=np.float32(border), pads=np.array([0, 0, *pads[:dimensions], 0, 0, *pads[dimensions:]]))
+        nodes, x = [*nodes, node('Pad', 's pads border', 'padded')], 'padded'
+    model = make([*nodes, node('Conv', f'{x} weight bias', group=groups, **attributes)], constants, {'x': shape})
+    imported(model, 1, x=normal(*shape))
+
+
+@pytest.mark.parametrize('levels', LEVELS)
+def test_means_of_weights_of_dense_layers_are_packed(levels, imported):
+    nodes, constants = compared(levels)
+    constants.update(weight=around_means(5, 8 * 36))
+    model = make([*nodes, node('Flatten', 's', 'f'), node('Gemm', 'f weight', transB=1)], constants, {'x': (1, 8, 6, 6)})
+    imported(model, 1, x=normal(1, 8, 6, 6))
+
+
 MOVES = {
     'shuffle': [node('Reshape', 's split', 'r'), node('Transpose', 'r', 'q', perm=[0, 2, 1, 3, 4]), node('Reshape', 'q joined', 'm')],
     'slice': [node('Slice', 's four eight axis', 'm')],

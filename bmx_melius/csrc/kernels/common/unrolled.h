@@ -2,6 +2,8 @@
 #pragma once
 #include <utility>
 
+#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
+
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 

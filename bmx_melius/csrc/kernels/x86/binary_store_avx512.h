@@ -29,10 +29,15 @@ inline void store_pair(__m512i results, __m512i next, float* output, const float
     store(next, output + kLanes, addend ? addend + kLanes : nullptr, static_cast<__mmask16>(lanes >> kLanes));
 }
 
+// The lower 16 bits of the lanes of two vectors.
+inline __m512i low_halves(__m512i x, __m512i y) {
+    const __m512i places = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
+                                            24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_epi16(x, places, y);
+}
+
 inline void store_pair(__m512i results, __m512i next, int16_t* output, const int16_t* addend, __mmask32 lanes) {
-    const __m512i low_halves = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28,
-                                                26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    __m512i numbers = _mm512_permutex2var_epi16(results, low_halves, next);
+    __m512i numbers = low_halves(results, next);
     if (addend) {
         numbers = _mm512_add_epi16(numbers, _mm512_maskz_loadu_epi16(lanes, addend));
     }
@@ -47,6 +52,58 @@ inline __mmask16 lanes_of(const Strip& strip) { return static_cast<__mmask16>((1
 inline __mmask32 lanes_of(const Strip& strip, const Strip& next) {
     return lanes_of(strip) | static_cast<__mmask32>(lanes_of(next)) << kLanes;
 }
+
+// Stores the results of pixels for kStrips strips of filters, from numbers of differing bits.
+template <int kStrips, typename T>
+class StripStore {
+  public:
+    StripStore(const BinaryConvRun& run, const Strip* strips)
+        : strips_(strips),
+          affine_(affine_of_differing(*run.conv)),
+          output_(static_cast<T*>(run.output)),
+          addend_(static_cast<const T*>(run.addend)),
+          complete_(kStrips % 2 == 0 && strips[kStrips - 1].end - strips[0].begin == kStrips * kLanes) {}
+
+    // `excess` is subtracted from all sums. `at` is the index of filter 0 of the pixel.
+    void operator()(const __m512i (&sums)[kStrips], int excess, ptrdiff_t at) const {
+        const int constant = affine_.constant + affine_.scale * excess;
+        T* output = output_ + at;
+        const T* addend = addend_ ? addend_ + at : nullptr;
+        if constexpr (sizeof(T) == sizeof(int16_t)) {
+            if (complete_) {
+                return store_complete(sums, constant, output + strips_[0].begin,
+                                      addend ? addend + strips_[0].begin : nullptr);
+            }
+        }
+#pragma GCC unroll 4
+        for (int s = 0; s < kStrips; ++s) {
+            const Strip& strip = strips_[s];
+            __m512i sum = affine_.scale == 2 ? _mm512_add_epi32(sums[s], sums[s]) : sums[s];
+            store(_mm512_sub_epi32(_mm512_set1_epi32(constant), sum), output + strip.begin,
+                  addend ? addend + strip.begin : nullptr, lanes_of(strip));
+        }
+    }
+
+  private:
+    void store_complete(const __m512i (&sums)[kStrips], int constant, int16_t* output, const int16_t* addend) const {
+        const __m512i constants = _mm512_set1_epi16(static_cast<int16_t>(constant));
+#pragma GCC unroll 2
+        for (int s = 0; s + 1 < kStrips; s += 2) {
+            __m512i sum = low_halves(sums[s], sums[s + 1]);
+            sum = _mm512_sub_epi16(constants, affine_.scale == 2 ? _mm512_add_epi16(sum, sum) : sum);
+            if (addend) {
+                sum = _mm512_add_epi16(sum, _mm512_loadu_si512(addend + s * kLanes));
+            }
+            _mm512_storeu_si512(output + s * kLanes, sum);
+        }
+    }
+
+    const Strip* strips_;
+    const Affine affine_;
+    T* output_;
+    const T* addend_;
+    const bool complete_;  // two complete strips are stored at once
+};
 
 }  // namespace
 }  // namespace bmx

@@ -9,8 +9,6 @@
 #include "kernels/common/int8_loops.h"
 #include "kernels/common/unrolled.h"
 
-#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
-
 namespace bmx {
 namespace {
 

@@ -6,10 +6,8 @@
 #pragma once
 #include <immintrin.h>
 
-#include "kernels/common/int8_loops.h"
+#include "kernels/common/int8_orders.h"
 #include "kernels/common/unrolled.h"
-
-#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
 
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
@@ -193,43 +191,12 @@ template <int kPeriod>
     }
 }
 
-// Where packing puts the outputs of a block.
-struct BlockOrder {
-    alignas(16) uint8_t bytes[16];           // in bytes of 16 lanes
-    alignas(16) uint8_t integers[2][2][16];  // of outputs 0 to 7 and 8 to 15, in lanes 0 to 7 and 8 to 15; 128 for none
-
-    BlockOrder(const Int8Blocks& blocks, int block) {
-        for (int i = 0; i < kInt8Lanes; ++i) {
-            const int output = block * kInt8Lanes + i;
-            const int lane = blocks.lanes && output < blocks.outputs ? blocks.lanes[output] % kInt8Lanes : i;
-            bytes[i] = static_cast<uint8_t>(lane);
-            for (int half = 0; half < 2; ++half) {
-                for (int byte = 0; byte < 2; ++byte) {
-                    const bool here = lane / kHalfLanes == half;
-                    integers[i / 8][half][i % 8 * 2 + byte] =
-                        static_cast<uint8_t>(here ? lane % kHalfLanes * 2 + byte : 128);
-                }
-            }
-        }
-    }
-};
-
-// Whether the outputs of each block are its own lanes.
-inline bool stays_in_blocks(const Int8Blocks& blocks) {
-    for (int output = 0; blocks.lanes && output < blocks.outputs; ++output) {
-        if (blocks.lanes[output] / kInt8Lanes != output / kInt8Lanes) {
-            return false;
-        }
-    }
-    return true;
-}
-
 [[gnu::always_inline]] inline __m128i load_order(const uint8_t* order) {
     return _mm_load_si128(reinterpret_cast<const __m128i*>(order));
 }
 
 // Stores the results of one block and pixel.
-[[gnu::always_inline]] inline void store_block(const Int8Row& row, const Int8Blocks& blocks, const BlockOrder& order,
+[[gnu::always_inline]] inline void store_block(const Int8Row& row, const Int8Blocks& blocks, const OutputOrder& order,
                                                int block, int pixel, __m256i low, __m256i high) {
     const int left = blocks.outputs - block * kInt8Lanes;
     const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output + block * kInt8Lanes;
@@ -296,7 +263,7 @@ template <class Weights, class Products, int kPeriod, int kPixels>
 template <class Weights, class Products, int kPeriod>
 void convolve_block(const Int8Row& row, const Int8Blocks& blocks, int block, const uint8_t* weights,
                     ptrdiff_t step_bytes) {
-    const BlockOrder order(blocks, block);
+    const OutputOrder order(blocks, block, true);
     visit_pixels<Products::kPixels>(row.pixels, [&](auto count, int pixel) BMX_INLINED {
         constexpr int kPixels = decltype(count)::value;
         __m256i sums[kPixels][2];
@@ -366,7 +333,7 @@ template <class Products>
 void convolve_with(const Int8Row& row) {
     for (const Int8Blocks* blocks = row.blocks; blocks < row.blocks + row.blocks_count; ++blocks) {
         const auto convolve = [&](auto period) {
-            blocks->rescaling.low&& stays_in_blocks(*blocks)
+            blocks->rescaling.low&& keeps_blocks(*blocks)
                 ? convolve_each_block<Products, decltype(period)::value>(row, *blocks)
                 : convolve_any_blocks<Products, decltype(period)::value>(row, *blocks);
         };

@@ -4,17 +4,23 @@ An activation with the levels 0 = a_0 < a_1 < ... < a_n is a sum of planes of bi
 bits and -1 for clear ones, and d_i = a_i - a_(i-1), it is the sum of d_i (s_i + 1) / 2. Planes with equal d are read by one convolution: if
 all distances are equal (``round``, ``hwgq``) there is one, for ``lq_net``, whose levels are 0, v1, v2 and v1 + v2, two.
 
-Weights are a sum of parts, w = sum of f_j w_j, each the product of signs w_j and a factor f_j per filter: one part for signs and for the
-multiples of signs by ``scaled_sign`` and ``lq_net``, k parts for k bits by ``dorefa``, with the factors 2^j / (2^k - 1). If the magnitudes
-depend on the position in the kernel (SYQ, arXiv:1807.00301), see `_parts_of_positions`. With the integers H_ij = conv(s_i, w_j), and
-S = sum of all w over a filter,
+Weights are a sum of parts, w = sum of f_j w_j + m (`WeightParts`), each the product of signs w_j and a factor f_j per filter: one part for
+signs and for the multiples of signs by ``scaled_sign`` and ``lq_net``, k parts for k bits by ``dorefa``, with the factors 2^j / (2^k - 1).
+If the magnitudes depend on the position in the kernel (SYQ, arXiv:1807.00301), see `_parts_of_positions`. With the integers
+H_ij = conv(s_i, w_j), P = sum of f_j w_j, and S = sum of all P over a filter,
 
-    conv(a, w) = (sum of d_i f_j H_ij + a_n S) / 2             if a is padded with 0, and s with -1
+    conv(a, P) = (sum of d_i f_j H_ij + a_n S) / 2             if a is padded with 0, and s with -1
 
 For another padding p let s be padded with 0, and U_j be the same convolution of a plane of set bits. S - sum of f_j U_j is the sum of the
 weights on padding, and
 
-    conv(a, w) = (sum of d_i f_j H_ij + (a_n - 2p) sum of f_j U_j + 2p S) / 2
+    conv(a, P) = (sum of d_i f_j H_ij + (a_n - 2p) sum of f_j U_j + 2p S) / 2
+
+A mean m per filter multiplies the sum of the window. The sum over the channels of a pixel is a 1 x 1 binary convolution with one filter of
+ones, for all filters; the sum over the window and the product with m are one convolution of that map. Let q be what H is padded with, as a
+value: 0, or of signs -1, 0 or 1. The sum of (p - q) P + p m over the weights on padding is the difference between a convolution of a map of
+ones and its value where no weight is on padding. That map is a second channel of the first one, or the only one if signs are padded with
+another number than -1, 0 and 1 and m is 0.
 """
 
 import dataclasses
@@ -23,13 +29,15 @@ import itertools
 import numpy as np
 
 from ....analysis.counting import marked_bits
+from ....files.symbol_json import integers
 from ....nn import marks
-from ...program.operations import PADDING, SIDES
-from ..builder import UnsupportedError, is_3d
+from ...program.operations import SIDES
+from ..builder import UnsupportedError, as_float32, is_3d
 from ..network import MAX_BITS, is_sign
-from ..weight_levels import weight_parts
-from .attributes import of_maps
+from ..weight_levels import WeightParts, weight_parts
+from .attributes import POINT, of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
+from .maps_3d import convolution
 
 _OF_REAL_NUMBERS = ('ttq',)  # methods of weights of several bits whose authors' networks have real activations
 _WEIGHTS_OF_BITS = ('dorefa', 'ttq')  # methods of weights with several bits
@@ -48,43 +56,108 @@ def low_bit_layer(builder, node, role, **attributes):
     network = builder.network
     x = value_read_by(network, node)
     levels = network.levels(x) if x else None
-    signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
-    if not levels and (is_sign(node) or not signs and node.marks.get('method') in _OF_REAL_NUMBERS):
-        return False
-    if is_3d(node.shape):
-        raise UnsupportedError('it is 3-D and has numbers of several bits, or real weights; with signs it can be packed')
-    _require_planes(network, node, x, levels, attributes)
-    weight, pad_value = _weight(network, node), pad_value_of(node)
-    parts = _parts(weight, node, attributes)
-    padded = any(attributes[side] for side in PADDING)
-
-    def products(bits, factor, value, planes=1):
-        """Add the convolutions of `bits` padded with `value` with all parts; return terms of a sum (number, factor)."""
-        number = flat_if_dense(builder, node, bits)
-        return [(part.convolution(builder, number, value, planes), factor * part.factor) for part in parts]
-
-    if not levels:
-        terms = products(builder.bits(x, node.marks.get('encoding', 'sign')), 1, int(pad_value) if padded else 0)
-        shift = 0
-    else:
-        by_level = not padded or pad_value == 0  # padding is the lowest level
-        planes, source = builder.planes(x, levels)
-        terms = [term for plane in planes for term in products(plane.bits, plane.step / 2, -1 if by_level else 0, plane.count)]
-        if not by_level:
-            channels = builder.value(source).channels
-            always = {'threshold': np.full(channels, -np.inf, dtype=np.float32), 'flip': np.zeros(channels, dtype=bool)}
-            terms += products(builder.add('threshold', [source], always), levels[-1] / 2 - pad_value, 0)
-        shift = sum(part.sums for part in parts) * (levels[-1] / 2 if by_level else pad_value)
-    if int(node.marks.get('offset', 0)):
-        terms = [(number, factor / 2) for number, factor in terms]
-        shift = (shift + weight[0].size) / 2
-    builder.set(node, builder.weighted_sum(terms, shift))
+    weights, biases = network.weight_parts(node), network.sources(node)[2:]
+    if weights is None:
+        signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
+        if not levels and (is_sign(node) or not signs and node.marks.get('method') in _OF_REAL_NUMBERS):
+            return False
+        _require_planes(network, node, x, levels, attributes)
+        weights, biases = _weight_parts(network, node), []  # the bias of a marked layer is that of its offset, which is added here
+    number = _sum(builder, node, x, levels, weights, attributes)
+    for bias in biases:
+        number = builder.affine(number, 1, network.constant(bias))
+    builder.set(node, number)
     builder.binary_layers.append(node)
     return True
 
 
+def _sum(builder, node, x, levels, weights, attributes):
+    """Add the convolutions of a layer and their sum; return the number of the result.
+
+    Parameters
+    ----------
+    x : Entry
+        What the layer reads: signs, or numbers with the given levels.
+    levels : tuple of float or None
+    weights : WeightParts
+    attributes : dict
+        Geometry and groups of the layer.
+    """
+    parts = [part for weight in weights.parts for part in _parts(of_maps(weight), attributes)]
+    total, pad_value = sum(part.sums for part in parts), pad_value_of(node) if _pads(node) else 0
+    if levels:
+        planes, source = builder.planes(x, levels)
+        read, middle = [(plane.bits, plane.step / 2, plane.count) for plane in planes], levels[-1] / 2
+        by_level = pad_value == 0 or weights.means is not None
+        of_bits, padding = (-1, 0) if by_level else (0, pad_value)
+        shift = total * (middle if by_level else pad_value)
+    else:
+        read, middle, shift = [(builder.bits(x, node.marks.get('encoding', 'sign')), 1, 1)], 0, 0
+        of_bits = padding = int(pad_value) if pad_value in (-1, 0, 1) else -1
+
+    def products(bits, factor, planes):
+        """Add the convolutions of `bits` with all parts; return terms of a sum (number, factor)."""
+        number = flat_if_dense(builder, node, bits)
+        return [(part.convolution(builder, node, number, of_bits, planes), factor * part.factor) for part in parts]
+
+    # the engine adds a result to that of a convolution if it is computed before
+    computed_before = _window_sums(builder, node, weights, read, middle, padding, pad_value, attributes)
+    terms = [term for bits in read for term in products(*bits)]
+    if padding and levels:
+        channels = builder.value(source).channels
+        always = {'threshold': np.full(channels, -np.inf, dtype=np.float32), 'flip': np.zeros(channels, dtype=bool)}
+        terms += products(builder.add('threshold', [source], always), middle - pad_value, 1)
+    terms += computed_before
+    if int(node.marks.get('offset', 0)):
+        terms = [(number, factor / 2) for number, factor in terms]
+        shift = (shift + weights.parts[0][0].size) / 2
+    return builder.weighted_sum(terms, shift)
+
+
+def _window_sums(builder, node, weights, read, middle, padding, pad_value, attributes):
+    """Add what the means of the weights contribute, and the padding that the binary convolutions do not represent.
+
+    Parameters
+    ----------
+    weights : WeightParts
+    read : list of tuple (int, float, int)
+        Number of bits, factor and number of planes: the layer reads `middle` plus the sum of the factors times signs.
+    padding, pad_value : float
+        What the binary convolutions pad with, as a value that the layer reads, and what the layer pads with.
+
+    Returns
+    -------
+    list of tuple (int, int)
+        The terms of a sum (number, factor), one or none.
+    """
+    by_tap, size = sum(weights.parts).sum(axis=1, keepdims=True), weights.parts[0].shape[1]
+    means = np.zeros_like(by_tap)
+    if weights.means is not None:
+        means += weights.means.reshape(-1, *(1,) * (means.ndim - 1))
+    beyond = (pad_value - padding) * by_tap + pad_value * size * means
+    # channels of a map: their weights, and what they are: a factor of the sum over the channels that are read, and a summand
+    channels = [channel for channel in ((means, 1, size * middle), (-beyond, 0, 1)) if channel[0].any()]
+    if not channels:
+        return []
+    kernels, factors, summands = zip(*channels)
+    groups = attributes['groups'] * (node.inputs[0].shape[2] if is_3d(node.shape) else 1)
+    ones = np.ones((len(channels) * groups, 1, 1, size), dtype=bool)
+    fixed = dict(out_channels=len(ones), groups=groups, pad_value=0, offset=0, **POINT)
+    sums = []
+    for bits, factor, planes in read:
+        number = builder.add('binary_conv', [flat_if_dense(builder, node, bits)], {'weight': ones}, planes=planes, **fixed)
+        sums.append((number, factor * np.tile(factors, groups)))
+    number = builder.weighted_sum(sums, np.tile(summands, groups))
+    arrays = {'weight': np.concatenate(kernels, axis=1), 'bias': beyond.reshape(len(beyond), -1).sum(axis=1)}
+    arrays = {name: as_float32(array) for name, array in arrays.items()}
+    fixed = dict(out_channels=len(beyond), has_bias=1, half=0)
+    return [(convolution(builder, node, 'conv', number, arrays, **fixed, **attributes), 1)]
+
+
 def _require_planes(network, node, x, levels, attributes):
     """Raise `UnsupportedError` unless input and weights of a layer can be represented by bit planes."""
+    if is_3d(node.shape):
+        raise UnsupportedError('it is 3-D and has numbers of several bits, or real weights; with signs it can be packed')
     bits, method, pad_value = marked_bits(node), node.marks.get('method'), pad_value_of(node)
     if bits > 1 and (bits > MAX_BITS or method not in _WEIGHTS_OF_BITS):
         raise UnsupportedError(
@@ -92,7 +165,7 @@ def _require_planes(network, node, x, levels, attributes):
         )
     if network.sources(node)[1].node.depends_on_data:
         raise UnsupportedError('its weight is computed from data')
-    if not levels and any(attributes[side] for side in PADDING) and pad_value not in (-1, 0, 1):
+    if not levels and _pads(node) and pad_value not in (-1, 0, 1):
         raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
     if not levels and (x is None or network.encoding(x) != node.marks.get('encoding', 'sign')):
         raise UnsupportedError(
@@ -102,14 +175,32 @@ def _require_planes(network, node, x, levels, attributes):
         raise UnsupportedError('it reads numbers of several bits in groups; without groups it can be packed')
 
 
-def _weight(network, node):
-    """Return the quantized weight of a layer, float64 (out_channels, kernel_h, kernel_w, in_channels / groups)."""
-    multiplied = (0.5 if int(node.marks.get('offset', 0)) else 1) * (2 if node.marks.get('encoding') == 'bit' else 1)
-    constant = network.constant(network.sources(node)[1])  # the layer multiplies the quantized weight by this
-    return of_maps(constant).transpose(0, 2, 3, 1).astype(np.float64) / multiplied
+def _pads(node):
+    """Return whether a layer pads its input."""
+    return any(size for name in ('pad', 'pad_end') for size in integers(node.attributes.get(name, '')))
 
 
 # --- parts of weights -----------------------------------------------------------------------------------------------------------------
+
+
+def _weight_parts(network, node):
+    """Return the `WeightParts` of the quantized weight of a layer, from its marks."""
+    multiplied = (0.5 if int(node.marks.get('offset', 0)) else 1) * (2 if node.marks.get('encoding') == 'bit' else 1)
+    constant = network.constant(network.sources(node)[1])  # the layer multiplies the quantized weight by this
+    weight, bits = constant.astype(np.float64) / multiplied, marked_bits(node)
+    if node.marks.get('method') == 'ttq':
+        found = weight_parts(weight)
+        if found is None:
+            raise UnsupportedError('its weights have more than four levels in a filter')
+        return found
+    if bits > 1:
+        highest = 2**bits - 1
+        levels = np.rint((weight + 1) / 2 * highest).astype(np.int64)
+        return WeightParts([np.where(levels >> bit & 1, 1, -1) * (2**bit / highest) for bit in range(bits)], None)
+    magnitudes = np.abs(weight)
+    if (magnitudes != magnitudes[:, :1]).any():
+        raise UnsupportedError('its weights are not signs times a number for each filter and kernel position')
+    return WeightParts([weight], None)
 
 
 @dataclasses.dataclass
@@ -118,7 +209,7 @@ class _Part:
 
     Attributes
     ----------
-    signs : numpy.ndarray of bool, shape (out_channels, height, width, in_channels / groups)
+    signs : numpy.ndarray of bool, shape (out_channels, in_channels / groups, [depth,] height, width)
     factor : numpy.ndarray of float64, shape (out_channels,)
     attributes : dict
         Geometry and groups of the convolution with these weights.
@@ -131,34 +222,24 @@ class _Part:
     @property
     def sums(self):
         """The sum of the weights of each filter, float64 (out_channels,)."""
-        return self.factor * np.where(self.signs, 1, -1).sum(axis=(1, 2, 3))
+        return self.factor * np.where(self.signs, 1, -1).reshape(len(self.signs), -1).sum(axis=1)
 
-    def convolution(self, builder, bits, pad_value, planes):
+    def convolution(self, builder, node, bits, pad_value, planes):
         """Add the sum of the convolutions of the planes of `bits` with the signs; return the number of the result, integers."""
-        fixed = dict(out_channels=len(self.signs), pad_value=pad_value, offset=0, planes=planes)
-        return builder.add('binary_conv', [bits], {'weight': np.ascontiguousarray(self.signs)}, **fixed, **self.attributes)
+        fixed = dict(out_channels=len(self.signs), offset=0, planes=planes)
+        return convolution(builder, node, 'binary_conv', bits, {'weight': self.signs}, int(pad_value), **fixed, **self.attributes)
 
 
-def _parts(weight, node, attributes):
-    """Return the list of parts whose sum is the quantized weight of a layer."""
-    bits = marked_bits(node)
-    if node.marks.get('method') == 'ttq':
-        found = weight_parts(weight.reshape(len(weight), -1))
-        if found is None:
-            raise UnsupportedError('its weights have more than four levels in a filter')
-        parts = [_Part(part.reshape(weight.shape) >= 0, np.abs(part[:, 0]), attributes) for part in found.parts]
-        ones = np.ones(weight.shape, dtype=bool)
-        return parts if found.means is None else [*parts, _Part(ones, found.means, attributes)]
-    if bits > 1:
-        highest = 2**bits - 1
-        levels = np.rint((weight + 1) / 2 * highest).astype(np.int64)
-        return [_Part(levels >> bit & 1 == 1, np.full(len(weight), 2**bit / highest), attributes) for bit in range(bits)]
-    magnitudes = np.abs(weight)
-    if (magnitudes != magnitudes[..., :1]).any():
-        raise UnsupportedError('its weights are not signs times a number for each filter and kernel position')
-    magnitudes = magnitudes[..., 0]
-    if (magnitudes == magnitudes[:, :1, :1]).all():
-        return [_Part(weight >= 0, magnitudes[:, 0, 0], attributes)]
+def _parts(weight, attributes):
+    """Return the `_Part`s whose sum is a weight that consists of signs times a number for each filter or kernel position."""
+    magnitudes = np.abs(weight[:, 0])
+    factor = magnitudes.reshape(len(weight), -1)
+    if (factor == factor[:, :1]).all():
+        return [_Part(weight >= 0, factor[:, 0], attributes)]
+    if weight.ndim > 4:
+        raise UnsupportedError(
+            'it is 3-D, and its weights have a number for each kernel position; with one for each filter it can be packed'
+        )
     return _parts_of_positions(weight >= 0, magnitudes, attributes)
 
 
@@ -173,13 +254,14 @@ def _parts_of_positions(signs, magnitudes, attributes):
     parts = []
     rows, columns = (_mirrored(attributes, axis) for axis in 'hw')
     for (row_indices, row_geometry), (column_indices, column_geometry) in itertools.product(rows, columns):
-        place = np.ix_(range(len(signs)), row_indices, column_indices)
+        filters, channels = map(range, signs.shape[:2])
         geometry = {**attributes, **row_geometry, **column_geometry}
         for row_signs, column_signs in itertools.product(_HADAMARD[len(row_indices)], _HADAMARD[len(column_indices)]):
             pattern = np.multiply.outer(row_signs, column_signs)
-            factor = (magnitudes[place] * pattern).mean(axis=(1, 2))
+            factor = (magnitudes[np.ix_(filters, row_indices, column_indices)] * pattern).mean(axis=(1, 2))
             if factor.any():
-                parts.append(_Part(signs[place] == (pattern[:, :, None] > 0), factor, geometry))
+                equal = signs[np.ix_(filters, channels, row_indices, column_indices)] == (pattern > 0)
+                parts.append(_Part(equal, factor, geometry))
     return parts
 
 
