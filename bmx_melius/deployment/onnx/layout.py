@@ -64,7 +64,9 @@ def _to_second(evaluator, operator):
 
 def _is_vector(before, after):
     """Return whether a value of shape `after` with the elements of `before` has one axis for all elements of an image."""
-    return before[:1] == after[:1] and max(after[1:], default=0) == np.prod(before[1:]) == np.prod(after[1:])
+    if min(len(before), len(after)) < 2 or before[0] != after[0]:
+        return False
+    return max(after[1:]) == np.prod(before[1:]) == np.prod(after[1:])
 
 
 @dataclasses.dataclass

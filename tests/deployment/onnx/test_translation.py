@@ -332,6 +332,19 @@ def test_numbers_of_an_axis_of_one_position_are_not_taken_for_those_of_channels(
     refused(make(nodes, constants, {'x': (1, 6, 6, 4)}), tmp_path, r'node .* it permutes the axes')
 
 
+def test_a_number_of_the_image_is_not_taken_for_a_vector(tmp_path):
+    nodes, constants = begin()
+    nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4), *nodes[1:]]
+    nodes += [
+        node('Conv', 's weight', 'c'),
+        node('Transpose', 'c', 'l', perm=[0, 2, 3, 1]),
+        node('ReduceMean', 'l', 'r', axes=[1, 2, 3], keepdims=0),
+    ]
+    nodes += [node('Reshape', 'r ones', 'q'), node('Mul', 'l q', 'o'), node('ReduceMean', 'o', 'y', axes=[1, 2], keepdims=0)]
+    constants.update(weight=signs(8, 8, 1, 1), ones=np.array([1, 1, 1, 1]))
+    refused(make(nodes, constants, {'x': (1, 6, 6, 4)}, opset=13), tmp_path, 'node l .* it permutes the axes')
+
+
 @pytest.mark.parametrize('layer', ['Conv', 'Gemm'])
 def test_maps_may_be_flattened_to_maps_of_one_position(layer, imported):
     nodes, constants = begin()
