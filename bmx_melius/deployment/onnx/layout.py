@@ -2,7 +2,8 @@
 
 tf2onnx puts a `Transpose` before and after each convolution, and what is between them has the channels last. Here the same operators
 compute the transposed values: elementwise ones with transposed constants, others along other axes, and dense layers with permuted weights.
-What each element is computed from does not change.
+What each element is computed from does not change. Where there is one channel or one position, a `Reshape` may do what a `Transpose`
+does, and a flattened map may have axes of size 1, between any of these operators.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL, Evaluator
 from .model import import_onnx_package, model_of
 
 _DENSE = ('MatMul', 'Gemm')
+_RESHAPES = ('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
 _LAST_BY_DEFAULT = ('Softmax', 'LogSoftmax')  # operators along the last axis unless they name one
 _ALONG_AXIS = ('Concat', 'Split', *_LAST_BY_DEFAULT)
 _REDUCTIONS = ('ReduceMean', 'ReduceMax')
@@ -34,7 +36,7 @@ def with_channels_second(evaluator):
     The given one and no names if the model has no channels to move.
     """
     varying = [operator for operator in evaluator.model.operators if operator.outputs[0] in evaluator.varying]
-    if not any(operator.kind == 'Transpose' and _moves_channels(evaluator, operator, to_second) for operator in varying):
+    if not any(_to_second(evaluator, operator) for operator in varying):
         return evaluator, []
     layout = _Layout(evaluator)
     model = layout.rewritten()
@@ -42,18 +44,37 @@ def with_channels_second(evaluator):
     return Evaluator(model, shapes), layout.moved_inputs
 
 
-def _moves_channels(evaluator, operator, order):
-    rank = len(evaluator.shape(operator.inputs[0]))
-    return _moves_channels_of(operator, order, rank)
+def _moves_channels(operator, order, before, after):
+    """Return whether an operator moves the channels of the shape `before` as an order of axes does: a `Transpose`, or a `Reshape`.
+
+    That does so where there is one channel or one position, so that the elements keep their order.
+    """
+    if operator.kind not in ('Transpose', 'Reshape'):
+        return False
+    rank, channel = len(before), 1 if order is to_last else -1
+    if operator.kind == 'Transpose' or rank < 3:
+        return rank > 2 and list(operator.attributes.get('perm', ())) == order(rank)
+    in_order = before[channel] in (1, np.prod(before[1:]))
+    return in_order and before != after == tuple(before[axis] for axis in order(rank))
 
 
-def _moves_channels_of(operator, order, rank):
-    return rank > 2 and list(operator.attributes.get('perm', ())) == order(rank)
+def _to_second(evaluator, operator):
+    return _moves_channels(operator, to_second, evaluator.shape(operator.inputs[0]), evaluator.shape(operator.outputs[0]))
+
+
+def _is_vector(before, after):
+    """Return whether a value of shape `after` with the elements of `before` has one axis for all elements of an image."""
+    if min(len(before), len(after)) < 2 or before[0] != after[0]:
+        return False
+    return max(after[1:]) == np.prod(before[1:]) == np.prod(after[1:])
 
 
 @dataclasses.dataclass
 class _Flat:
-    """A vector that was flattened from a map with the channels last: the same with the channels second, and where its elements were."""
+    """A vector that was flattened from a map with the channels last: the same with the channels second, and where its elements were.
+
+    The vector may have axes of size 1 beside that of its elements; the same with the channels second has none.
+    """
 
     name: str
     order: np.ndarray
@@ -71,7 +92,7 @@ class _Layout:
     def __init__(self, evaluator):
         self._evaluator, self._onnx = evaluator, import_onnx_package()[0]
         self._second = {}  # name of a value (N, ..., C) -> name of the same value (N, C, ...)
-        self._flat = {}  # name of a value (N, elements) -> _Flat
+        self._flat = {}  # name of a value (N, elements), perhaps with axes of size 1 -> _Flat
         self._rows = {}  # name of a value (N * positions, C) -> _Rows
         self._nodes, self._initializers, self._renamed = [], [], {}
         self.moved_inputs = [name for name in evaluator.shapes if self._is_last(name)]
@@ -79,7 +100,7 @@ class _Layout:
     def _is_last(self, name):
         """Return whether an input is transposed, perhaps after elementwise operators, to have the channels second."""
         for operator in self._first_readers(name):
-            if operator.kind == 'Transpose' and _moves_channels(self._evaluator, operator, to_second):
+            if _to_second(self._evaluator, operator):
                 # of three axes, the exchange of the last two moves the channels in either direction
                 rank = len(self._evaluator.shape(operator.inputs[0]))
                 readers = self._first_readers(operator.outputs[0])
@@ -174,16 +195,15 @@ class _Layout:
         """Add the operators that compute the values of an operator with the channels second, if it reads such."""
         kind, output, first = operator.kind, operator.outputs[0], operator.inputs[0] if operator.inputs else ''
         shape = self._evaluator.shape(output)
-        if kind == 'Transpose':
-            if _moves_channels_of(operator, to_second, len(shape)) and first in self._second:
-                self._renamed[output] = self._second[first]
-            elif _moves_channels_of(operator, to_last, len(shape)):
-                self._second[output] = first
-        elif kind in ELEMENTWISE:
+        if kind in ('Transpose', *_RESHAPES) and self._move_elements(operator, first, shape):
+            return
+        if kind in ELEMENTWISE:
             self._move_elementwise(operator, shape)
+        elif kind == 'Conv' and first in self._flat:
+            self._move_convolution(operator, self._flat[first], shape)
         elif kind in _DENSE and not operator.attributes.get('transA', 0):
             if first in self._flat:
-                self._move_dense(operator, self._flat[first])
+                self._move_dense(operator, self._flat[first], shape)
             elif first in self._rows:
                 name = self._dense_of_positions(operator, self._rows[first].name)
                 if name:
@@ -196,8 +216,53 @@ class _Layout:
             self._move_other(operator, first, shape)
         elif first in self._rows and kind == 'Reshape':
             sizes = self._rows[first].sizes
-            if shape == (*sizes, self._evaluator.shape(self._original_shape(first))[1]):
+            if shape == (*sizes, self._shape(first)[1]):
                 self._second[output] = self._rows[first].name
+
+    def _shape(self, name):
+        """Return the shape of a value that an operator reads, before it was renamed."""
+        return self._evaluator.shape(self._original_shape(name))
+
+    def _move_elements(self, operator, first, after):
+        """Set the output of an operator that moves elements if it is a vector, or a map whose channels it moves; return whether it is."""
+        output, before = operator.outputs[0], self._shape(first)
+        if _is_vector(before, after):
+            self._move_vector(first, output, before, after)
+        elif first in self._second and _moves_channels(operator, to_second, before, after):
+            self._renamed[output] = self._second[first]
+        elif _moves_channels(operator, to_last, before, after):
+            self._second[output] = first
+        else:
+            return False
+        return True
+
+    def _move_vector(self, first, output, before, shape):
+        if first in self._flat:
+            self._flat[output] = self._flat[first]
+        elif first in self._second:
+            sizes, second = before[1:], (before[0], before[-1], *before[1:-1])
+            order = np.moveaxis(np.arange(int(np.prod(sizes))).reshape(sizes), -1, 0).reshape(-1)
+            if np.array_equal(order, np.arange(len(order))):
+                self._set_vector(output, shape, self._second[first], second)
+            else:
+                name = self._reshaped(self._second[first], f'{output}_channels_second', (shape[0], len(order)))
+                self._flat[output] = _Flat(name, order)
+        elif before[1] == max(before[1:]) > shape[1]:
+            self._set_vector(output, shape, first, before)
+
+    def _set_vector(self, output, shape, name, before):
+        """Set a value, a vector of some shape, to the value `name` of shape `before` with the same elements."""
+        count = max(shape[1:])
+        second = shape[0], count, *(1,) * (len(shape) - 2)
+        if before != second:
+            name = self._reshaped(name, f'{output}_map', second)
+        if shape == second:
+            self._renamed[output] = name
+        elif shape[-1] == count:
+            self._second[output] = name
+
+    def _reshaped(self, name, output, shape):
+        return self._add('Reshape', [name, self._constant(np.array(shape, np.int64), output)], output)
 
     def _move_elementwise(self, operator, shape):
         varying = [name for name in operator.inputs if name and self._evaluator.constant(self._original(name)) is None]
@@ -216,9 +281,21 @@ class _Layout:
                     inputs.append(name if operator.kind in PARAMETERS_BY_CHANNEL else self._moved_constant(name, len(sizes) + 1))
             self._rows[operator.outputs[0]] = _Rows(self._again(operator, inputs)[0], sizes)
         elif varying and all(name in self._flat for name in varying):
-            order = self._flat[varying[0]].order
-            inputs = [self._flat[name].name if name in self._flat else self._moved_vector(name, order) for name in operator.inputs]
-            self._flat[operator.outputs[0]] = _Flat(self._again(operator, inputs)[0], order)
+            self._move_elementwise_of_vectors(operator, varying, constants, shape)
+
+    def _move_elementwise_of_vectors(self, operator, varying, constants, shape):
+        order = self._flat[varying[0]].order
+        if any(self._shape(name) != shape or not np.array_equal(self._flat[name].order, order) for name in varying):
+            return
+        by_channel, sizes = operator.kind in PARAMETERS_BY_CHANNEL, [array.size for array in constants]
+        of_axis_1 = shape[1] == len(order) and operator.attributes.get('axis', 1) % len(shape) == 1
+        if by_channel and not of_axis_1 and (max(sizes) > 1 or operator.kind == 'BatchNormalization'):
+            return
+        inputs = [
+            self._flat[name].name if name in self._flat else self._moved_vector(name, order, len(shape), by_channel)
+            for name in operator.inputs
+        ]
+        self._flat[operator.outputs[0]] = _Flat(self._again(operator, inputs)[0], order)
 
     def _original(self, name):
         return next((before for before, after in self._renamed.items() if after == name), name)
@@ -233,24 +310,22 @@ class _Layout:
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         return self._constant(array.transpose(to_second(rank)) if array.ndim else array, name)
 
-    def _moved_vector(self, name, order):
-        if not name:
+    def _moved_vector(self, name, order, rank, by_channel):
+        """Return the name of a constant beside a vector whose elements are in an order, which had `rank` axes."""
+        array = self._evaluator.constant(name) if name else None
+        if array is None or not array.ndim:
             return name
-        array = self._evaluator.constant(name)
-        return self._constant(array[..., order] if array.ndim and array.shape[-1] == len(order) else array, name)
+        if not by_channel:  # what is beside it is repeated: of the other axes each has the size 1
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+            array = array.reshape(len(array), -1)
+        return self._constant(array[..., order] if array.shape[-1] == len(order) else array, name)
 
     def _move_other(self, operator, first, shape):
-        kind, rank, second = operator.kind, len(self._evaluator.shape(self._original_shape(first))), self._second[first]
+        kind, sizes, second = operator.kind, self._shape(first), self._second[first]
+        rank = len(sizes)
         position = {axis: place for place, axis in enumerate(to_second(rank))}
-        sizes = self._evaluator.shape(self._original_shape(first))
         if kind in ('Reshape', 'Flatten') and shape == (int(np.prod(sizes[:-1])), sizes[-1]) and shape[0] != sizes[0]:
             self._rows[operator.outputs[0]] = _Rows(second, sizes[:-1])
-        elif kind in ('Reshape', 'Flatten', 'Squeeze') and len(shape) == 2 and shape[0] == sizes[0]:
-            sizes = sizes[1:]
-            order = np.moveaxis(np.arange(int(np.prod(sizes))).reshape(sizes), -1, 0).reshape(-1)
-            name = f'{operator.outputs[0]}_channels_second'
-            self._add('Reshape', [second, self._constant(np.array(shape, np.int64), operator.name)], name)
-            self._flat[operator.outputs[0]] = _Flat(name, order)
         elif kind in _ALONG_AXIS and all(name in self._second for name in operator.inputs if name in self._evaluator.varying):
             inputs = [self._second.get(name, name) for name in operator.inputs]
             axis = operator.attributes.get('axis', -1 if kind in _LAST_BY_DEFAULT else 0)
@@ -302,13 +377,22 @@ class _Layout:
 
     def _sizes_of(self, name):
         """Return the shape of a value of rows or with the channels last, with an axis for each of the map."""
-        return (*self._rows[name].sizes, 1) if name in self._rows else self._evaluator.shape(self._original_shape(name))
+        return (*self._rows[name].sizes, 1) if name in self._rows else self._shape(name)
 
-    def _move_dense(self, operator, flat):
-        weight = self._evaluator.constant(operator.inputs[1])
-        if weight is None:
+    def _move_dense(self, operator, flat, shape):
+        weight, vectors = self._evaluator.constant(operator.inputs[1]), len(shape) == 2
+        if weight is None or not vectors and (weight.ndim != 2 or shape[-1] != np.prod(shape[1:])):
             return
         transposed = operator.attributes.get('transB', 0)
         weight = self._constant(weight[:, flat.order] if transposed else weight[flat.order], operator.name)
         (output,) = self._again(operator, [flat.name, weight, *operator.inputs[2:]])
-        self._renamed[operator.outputs[0]] = output
+        self._set_vector(operator.outputs[0], shape, output, (shape[0], max(shape[1:])))
+
+    def _move_convolution(self, operator, flat, shape):
+        """Add a convolution of a map of one position, whose channels are the elements of a vector, as a dense layer."""
+        weight, bias = self._evaluator.constant(operator.inputs[1]), operator.inputs[2:]
+        if weight is None or weight.size != weight.shape[0] * len(flat.order) or any(operator.attributes.get('pads', ())):
+            return
+        weight = self._constant(weight.reshape(len(weight), -1)[:, flat.order].T, operator.name)
+        output = self._add('Gemm' if bias else 'MatMul', [flat.name, weight, *bias], f'{operator.outputs[0]}_channels_second')
+        self._set_vector(operator.outputs[0], shape, output, shape[:2])

@@ -71,8 +71,54 @@ def sequential(image):
     return K.Activation('softmax')(x)
 
 
+def binary_alexnet(image):
+    """BinaryAlexNet: a first layer with real inputs, and a classifier of binary convolutions of one position, each with a normalization."""
+    sign = {'kernel_quantizer': 'ste_sign', 'kernel_constraint': 'weight_clip', 'use_bias': False}
+
+    def block(x, filters, size, pool=False, **options):
+        x = lq.layers.QuantConv2D(filters, size, padding='same', **options, **sign)(x)
+        return K.BatchNormalization(scale=False)(K.MaxPool2D(3, strides=2)(x) if pool else x)
+
+    x = block(image, 4, 11, pool=True, strides=4)
+    x = block(x, 12, 5, input_quantizer='ste_sign')
+    x = block(x, 16, 3, input_quantizer='ste_sign')
+    x = block(x, 16, 3, pool=True, input_quantizer='ste_sign')
+    x = K.Reshape((1, 1, int(np.prod(x.shape[1:]))))(x)
+    for filters in (48, CLASSES):
+        x = block(x, filters, 1, input_quantizer='ste_sign')
+    return K.Activation('softmax')(K.Flatten()(x))
+
+
+def dorefanet(image):
+    """DoReFaNet: activations of two bits, one scale for the weights of a layer, real first and last layers."""
+
+    def scaled_sign(x):
+        return tf.where(x < 0, -1.0, 1.0) * tf.reduce_mean(tf.abs(x))
+
+    levels = {'input_quantizer': lq.quantizers.DoReFaQuantizer(k_bit=2), 'kernel_quantizer': scaled_sign, 'use_bias': False}
+
+    def norm(x):
+        return K.BatchNormalization(scale=False, epsilon=1e-4)(x)
+
+    x = K.Conv2D(4, 12, strides=4)(image)
+    x = K.MaxPool2D(3, strides=2, padding='same')(norm(lq.layers.QuantConv2D(12, 5, padding='same', **levels)(x)))
+    x = K.MaxPool2D(3, strides=2)(norm(lq.layers.QuantConv2D(16, 3, padding='same', **levels)(x)))
+    x = norm(lq.layers.QuantDense(32, **levels)(K.Flatten()(x)))
+    x = K.Dense(CLASSES)(tf.clip_by_value(norm(lq.layers.QuantDense(32, **levels)(x)), 0, 1))
+    return K.Activation('softmax')(x)
+
+
 FORM = 'Sign(Sign + 0.1) in NHWC; weights folded to two levels'
 MODELS = {  # name: network, shape of its input, options of the conversion, facts
+    'larq-binary-alexnet': (
+        binary_alexnet, (41, 25, 3), {'opset': 13},
+        {'form': FORM + '; first layer with real inputs; Reshape to and of maps of one position, before binary layers', 'binary': 5},
+    ),
+    'larq-dorefanet': (
+        dorefanet, (52, 28, 3), {'opset': 13},
+        {'form': 'Min, Max, Mul, Round to 4 levels in NHWC; weights folded to two levels; convolutions and dense layers',
+         'binary': 0, 'low_bit': 4},
+    ),
     'larq-quicknet': (quicknet, (32, 32, 3), {'opset': 13}, {'form': FORM + '; Pad with 1; depth-wise, Softmax', 'binary': 2}),
     'larq-quicknet-nchw': (
         quicknet, (32, 32, 3), {'opset': 17, 'inputs_as_nchw': ['input']},

@@ -267,6 +267,93 @@ def test_maps_with_the_channels_last_are_left_as_they_are_computed(imported):
     assert 'left out at the end: Transpose' in ' '.join(report.notes)
 
 
+TO_VECTOR = {
+    'a map': [node('Reshape', 'l one_by_one', 'f')],
+    'a vector, then a map': [node('Reshape', 'l flat', 'f0'), node('Reshape', 'f0 one_by_one', 'f')],
+    'a vector, then more axes': [node('Flatten', 'l', 'f0'), node('Unsqueeze', 'f0', 'f', axes=[1, 2])],
+}
+OF_VECTOR = {
+    'nothing': ([], 'f'),
+    'by element': ([node('Mul', 'f factor', 'g0'), node('Add', 'g0 bias', 'g1'), *sign('g1', 'g')], 'g'),
+    'by channel': ([node('Reshape', 'f second', 'g0'), node('BatchNormalization', 'g0 gamma beta mean var', 'g1'), *sign('g1', 'g')], 'g'),
+}
+READS_VECTOR = {
+    'Conv': [node('Reshape', 'v second', 'r'), node('Conv', 'r filters', 'd'), node('Reshape', 'd last', 'e'), *sign('e', 'm')],
+    'Conv with bias': [node('Transpose', 'v', 'r', perm=[0, 3, 1, 2]), node('Conv', 'r filters five', 'd'), *sign('d', 'm')],
+    'MatMul': [node('MatMul', 'v matrix', 'd'), *sign('d', 'm')],
+    'Gemm': [node('Flatten', 'v', 'r'), node('Gemm', 'r matrix five', 'd'), *sign('d', 'm')],
+}
+
+
+@pytest.mark.parametrize('levels, of', [(4, 'nothing'), (2, 'nothing'), (2, 'by element'), (2, 'by channel')])
+@pytest.mark.parametrize(
+    'to, reads',
+    [('a map', 'Conv'), ('a vector, then a map', 'Conv with bias'), ('a vector, then more axes', 'MatMul'), ('a map', 'Gemm')],
+)
+def test_vectors_of_maps_with_the_channels_last_have_any_shape(levels, of, to, reads, imported):
+    """A second binary layer reads what the first one makes of the vector."""
+    between, name = OF_VECTOR[of]
+    nodes, constants = begin()
+    nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4)]
+    if levels == 2:
+        nodes += [node('Transpose', 'a', 'b', perm=[0, 2, 3, 1]), *sign('b', 'l')]
+    else:
+        nodes += [node('Clip', 'a zero one', 'c'), node('Mul', 'c three', 'h'), node('Transpose', 'h', 'b', perm=[0, 2, 3, 1])]
+        nodes += [node('Round', 'b', 'r0'), node('Mul', 'r0 sixth', 'l')]
+    nodes += [*TO_VECTOR[to], *between, node('Reshape', f'{name} one_by_one', 'v'), *READS_VECTOR[reads]]
+    nodes += [node('Reshape', 'm second_five', 'p'), node('Conv', 'p last_filters', 'q'), node('Flatten', 'q')]
+    shapes = {'one_by_one': [1, 1, 1, 288], 'flat': [1, 288], 'second': [1, 288, 1, 1], 'last': [1, 1, 1, 5], 'second_five': [1, 5, 1, 1]}
+    constants.update({key: np.array(shape) for key, shape in shapes.items()}, three=np.float32(3))
+    constants.update(filters=signs(5, 288, 1, 1), matrix=signs(288, 5), last_filters=signs(3, 5, 1, 1), five=normal(5))
+    constants.update(gamma=normal(288), beta=normal(288), mean=normal(288), var=normal(288) ** 2 + 1)
+    constants.update(factor=normal(288), bias=normal(1, 1, 288))
+    imported(make(nodes, constants, {'x': (1, 6, 6, 4)}, opset=11), 2, x=normal(1, 6, 6, 4))
+
+
+def test_images_of_one_channel_may_be_reshaped_to_have_it_second(imported):
+    nodes, constants = begin()
+    nodes = [node('Reshape', 'x second', 'moved'), node('Conv', 'moved first', 'a', pads=[1] * 4), *nodes[1:]]
+    last = [node('Conv', 's weight', 'c'), node('Reshape', 'c last', 't'), node('Add', 't number', 'u'), node('Flatten', 'u', 'f')]
+    constants.update(first=normal(8, 1, 3, 3), weight=signs(1, 8, 1, 1), second=np.array([1, 1, 6, 6]), last=np.array([1, 6, 6, 1]))
+    constants.update(number=normal(1), dense=normal(36, 3))
+    report = imported(make([*nodes, *last, node('MatMul', 'f dense')], constants, {'x': (1, 6, 6, 1)}), 1, x=normal(1, 6, 6, 1))
+    assert 'the input x has the channels second in the packed network: (1, 1, 6, 6)' in report.notes
+
+
+def test_numbers_of_an_axis_of_one_position_are_not_taken_for_those_of_channels(tmp_path):
+    """A normalization of (1, 1, 1, 288) has one number, for all elements."""
+    nodes, constants = begin()
+    nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4)]
+    nodes += [node('Transpose', 'a', 'b', perm=[0, 2, 3, 1]), node('Reshape', 'b one_by_one', 'f')]
+    nodes += [node('BatchNormalization', 'f gamma beta mean var', 'n'), *sign('n', 's'), node('MatMul', 's matrix')]
+    constants.update(
+        one_by_one=np.array([1, 1, 1, 288]), matrix=signs(288, 5), gamma=normal(1), beta=normal(1), mean=normal(1), var=normal(1) ** 2
+    )
+    refused(make(nodes, constants, {'x': (1, 6, 6, 4)}), tmp_path, r'node .* it permutes the axes')
+
+
+def test_a_number_of_the_image_is_not_taken_for_a_vector(tmp_path):
+    nodes, constants = begin()
+    nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4), *nodes[1:]]
+    nodes += [
+        node('Conv', 's weight', 'c'),
+        node('Transpose', 'c', 'l', perm=[0, 2, 3, 1]),
+        node('ReduceMean', 'l', 'r', axes=[1, 2, 3], keepdims=0),
+    ]
+    nodes += [node('Reshape', 'r ones', 'q'), node('Mul', 'l q', 'o'), node('ReduceMean', 'o', 'y', axes=[1, 2], keepdims=0)]
+    constants.update(weight=signs(8, 8, 1, 1), ones=np.array([1, 1, 1, 1]))
+    refused(make(nodes, constants, {'x': (1, 6, 6, 4)}, opset=13), tmp_path, 'node l .* it permutes the axes')
+
+
+@pytest.mark.parametrize('layer', ['Conv', 'Gemm'])
+def test_maps_may_be_flattened_to_maps_of_one_position(layer, imported):
+    nodes, constants = begin()
+    nodes += [node('Reshape', 's one_by_one', 'f'), node('Conv', 'f filters', 'c'), *sign('c', 't')]
+    nodes += [node('Conv', 't last')] if layer == 'Conv' else [node('Flatten', 't', 'e'), node('Gemm', 'e matrix')]
+    constants.update(one_by_one=np.array([1, -1, 1, 1]), filters=signs(5, 288, 1, 1), last=signs(3, 5, 1, 1), matrix=signs(5, 3))
+    imported(make(nodes, constants), 2)
+
+
 def points(dense, count=6):
     """Return a model of points x (1, 4, n) with a real dense layer of each point, signs of it, and the binary dense layer `dense`."""
     nodes = [
