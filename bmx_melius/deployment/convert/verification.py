@@ -26,6 +26,7 @@ _RESTARTS = (
     'conv',
     'normalize',
 )  # operations in the engine that read the framework's values unless theirs are exact
+_AT_THRESHOLD = 0.01  # share of signs that rounding errors may change
 _EXACT = ('threshold', 'binary_conv', 'expand')  # their results are bits or integers
 _MEANS = ('avg_pool', 'global_avg_pool', 'channel_mean')
 _PRESERVING = tuple(name for name, row in OPERATIONS.items() if row.rounds == 'never')  # their results are exact if their inputs are
@@ -171,6 +172,22 @@ def _verify_engine(lowered, known, result, tolerance):
                 'run `bmx-melius info --self-test`, which shows whether the engine is correct on this processor'
             )
         result.engine_values += expected.size
+    _require_distance_from_thresholds(lowered, known, dict(zip(compared, computed)), result)
+
+
+def _require_distance_from_thresholds(lowered, known, computed, result):
+    """Refuse signs of values of few levels one of which is the threshold: rounding errors within the tolerance decide all of them."""
+    for number, operation in enumerate(lowered.program.operations, len(lowered.program.inputs)):
+        (source, *_), entry = operation.inputs, lowered.origins.get(number)
+        if operation.name != 'threshold' or source not in computed:
+            continue
+        wrong = int((apply(operation, [computed[source]]) != apply(operation, [known[source]])).sum())
+        if wrong > _AT_THRESHOLD * known[source].size:
+            place = f'node {entry.node.name}' if entry else 'a sign'
+            raise VerificationError(
+                f'{place}: {wrong} of {known[source].size} signs of the sample are those of numbers at their threshold, where the rounding '
+                f'of {result.framework} decides; nothing was written'
+            )
 
 
 def _restarted(program):

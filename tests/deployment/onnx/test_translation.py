@@ -719,3 +719,15 @@ def test_inputs_that_nothing_reads_are_named(imported):
     nodes, constants = begin()
     model = make([*nodes, node('Conv', 's weight')], {**constants, 'weight': signs(8, 8, 1, 1)}, {'x': (1, 4, 6, 6), 'z': (1, 2)})
     assert 'the input z is left out: nothing reads it' in imported(model, 1, same=False).notes
+
+
+def test_signs_of_levels_that_are_their_threshold_are_refused(tmp_path):
+    """The levels of the packed network have rounding errors, which would decide all of these signs."""
+    nodes, constants = begin()
+    constants.update(sixth=np.float32(0.123), weight=signs(4, 8, 1, 1), begin=np.array([2]), end=np.array([6]), axis=np.array([2]))
+    shrink = [
+        (node('Greater', f'{x} sixth', f'{x}g'), node('Mul', f'{x} sixth', f'{x}m'), node('Where', f'{x}g {x}m {x}', y))
+        for x, y in (('s', 'v'), ('r', 'w'))  # -1 and .123
+    ]
+    nodes += [*shrink[0], node('Slice', 'v begin end axis', 'r'), *shrink[1]]
+    refused(make([*nodes, *sign('w', 'z'), node('Conv', 'z weight')], constants), tmp_path, 'numbers at their threshold')
