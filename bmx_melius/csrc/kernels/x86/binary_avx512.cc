@@ -3,7 +3,7 @@
 // The layout of the prepared weights is [strip][tap][unit][16 lanes]. Blocks of up to 4 strips and 5 pixels keep their
 // sums in registers. Each word costs an exclusive or, a population count and an addition.
 //
-// Layers with at least 64 filters in a group are counted by parities instead, unless windows have fewer than 4 words
+// Layers with at least 64 filters in a group are counted by parities instead, unless windows have fewer than 20 words
 // (binary_parities_avx512.h).
 #include <immintrin.h>
 
@@ -78,40 +78,15 @@ struct Shape {
     PiecesInMap pieces;
     ptrdiff_t pixel_step;
     size_t strip_step;
-    Affine affine;
 };
 
-template <int kStrips, int kPixels, typename T>
-inline __attribute__((always_inline)) void store_block(const BinaryConvRun& run, const Affine& affine,
-                                                       const Block& block, const __m512i (&sums)[kPixels][kStrips]) {
-    const __m512i constant = _mm512_set1_epi32(affine.constant);
-    const auto doubled = static_cast<__mmask16>(affine.scale == 2 ? -1 : 0);  // scales are 1 and 2
-    const auto result = [&](int p, int s) {
-        return _mm512_sub_epi32(constant, _mm512_mask_add_epi32(sums[p][s], doubled, sums[p][s], sums[p][s]));
-    };
-    T* output = static_cast<T*>(run.output) + block.output;
-    const T* addend = run.addend ? static_cast<const T*>(run.addend) + block.output : nullptr;
+template <typename T, int kStrips, int kPixels>
+inline __attribute__((always_inline)) void store_block(const BinaryConvRun& run, const Block& block,
+                                                       const __m512i (&sums)[kPixels][kStrips]) {
+    const StripStore<kStrips, T> store(run, block.strips);
 #pragma GCC unroll 8
     for (int p = 0; p < kPixels; ++p) {
-#pragma GCC unroll 8
-        for (int s = 0; s < kStrips; s += 2) {
-            const Strip& strip = block.strips[s];
-            const ptrdiff_t at = p * run.output_pixel + strip.begin;
-            T* to = output + at;
-            const T* add = addend ? addend + at : nullptr;
-            if (s + 1 == kStrips) {
-                store(result(p, s), to, add, lanes_of(strip));
-                continue;
-            }
-            const Strip& next = block.strips[s + 1];
-            if (side_by_side(strip, next)) {
-                store_pair(result(p, s), result(p, s + 1), to, add, lanes_of(strip, next));
-            } else {
-                const ptrdiff_t apart = next.begin - strip.begin;
-                store(result(p, s), to, add, lanes_of(strip));
-                store(result(p, s + 1), to + apart, add ? add + apart : nullptr, lanes_of(next));
-            }
-        }
+        store(sums[p], 0, block.output + p * run.output_pixel);
     }
 }
 
@@ -154,9 +129,9 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
     }
 
     if (run.type == DataType::f32) {
-        store_block<kStrips, kPixels, float>(run, shape.affine, block, sums);
+        store_block<float>(run, block, sums);
     } else {
-        store_block<kStrips, kPixels, int16_t>(run, shape.affine, block, sums);
+        store_block<int16_t>(run, block, sums);
     }
 }
 
@@ -171,8 +146,7 @@ constexpr const ConvolveBlock* kBlocks[kMaxStrips] = {kPixelBlocks<1>, kPixelBlo
 
 void convolve_blocks(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
-    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv),
-                         affine_of_differing(conv)};
+    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv)};
     const int pixel_blocks = ceil_div(run.columns, kMaxPixels);
     for_each_strip_block<kMaxStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;

@@ -24,7 +24,7 @@
 namespace bmx {
 namespace {
 
-constexpr int kMinParityUnits = 4;             // of a window, for count_windows
+constexpr int kMinParityUnits = 20;            // of a window; fewer are not worth the copies
 constexpr int kMinParityFilters = 64;          // of a group; fewer are not worth the copies and loads of words
 constexpr size_t kParityRowsBytes = 16 << 10;  // of the rows copied at a time, so that they stay in the L1 cache
 

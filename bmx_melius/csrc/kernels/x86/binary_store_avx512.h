@@ -77,12 +77,14 @@ class StripStore {
                                       addend ? addend + strips_[0].begin : nullptr);
             }
         }
+        const __m512i constants = _mm512_set1_epi32(constant);
+        const auto doubled = static_cast<__mmask16>(affine_.scale == 2 ? -1 : 0);  // scales are 1 and 2
 #pragma GCC unroll 4
         for (int s = 0; s < kStrips; ++s) {
             const Strip& strip = strips_[s];
-            __m512i sum = affine_.scale == 2 ? _mm512_add_epi32(sums[s], sums[s]) : sums[s];
-            store(_mm512_sub_epi32(_mm512_set1_epi32(constant), sum), output + strip.begin,
-                  addend ? addend + strip.begin : nullptr, lanes_of(strip));
+            const __m512i sum = _mm512_mask_add_epi32(sums[s], doubled, sums[s], sums[s]);
+            store(_mm512_sub_epi32(constants, sum), output + strip.begin, addend ? addend + strip.begin : nullptr,
+                  lanes_of(strip));
         }
     }
 
