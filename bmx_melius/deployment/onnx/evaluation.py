@@ -6,7 +6,7 @@ import numpy as np
 
 from ...analysis.graph import shapes_by_name
 from ...errors import UserError, last_line, name_some
-from .model import import_onnx_package
+from .model import import_onnx_package, model_of
 
 MAX_OPERATORS = 128  # of a cone
 MAX_OPERATIONS = 1 << 37  # elements that operators of cones compute: some minutes; the largest networks need a tenth of it
@@ -236,6 +236,15 @@ class Evaluator:
             return [y.T if len(shape) == 2 else y.reshape(channels, count) for y in results]
 
         return computed
+
+    def with_nodes(self, nodes, initializers=()):
+        """Return an `Evaluator` of the model with other nodes, in the order of computation, and further initializers."""
+        proto = self._onnx.ModelProto()
+        proto.CopyFrom(self.model.proto)
+        del proto.graph.node[:], proto.graph.value_info[:]
+        proto.graph.node.extend(nodes)
+        proto.graph.initializer.extend(initializers)
+        return Evaluator(model_of(self._onnx, proto, self.model.path, self.model.size), self.shapes)
 
     def moved(self, cone, name, array):
         """Return a value that the operators of a cone compute for an array in place of its source, float32."""

@@ -5,8 +5,7 @@ XNOR-Net scales signs by the mean magnitude of what they are signs of. The layer
 
 import numpy as np
 
-from .evaluation import Evaluator
-from .model import import_onnx_package, model_of
+from .model import import_onnx_package
 from .recognition import has_few_numbers
 
 _LAYERS = ('Conv', 'Gemm', 'MatMul')
@@ -21,15 +20,14 @@ def with_factors_after_layers(evaluator):
             found[operator.outputs[0]] = levels, factor
     if not found:
         return evaluator
-    onnx, proto = import_onnx_package()[0], import_onnx_package()[0].ModelProto()
-    proto.CopyFrom(model.proto)
-    del proto.graph.node[:], proto.graph.value_info[:]
+    onnx, _ = import_onnx_package()
+    graph = onnx.GraphProto()  # of the new nodes and initializers
     for node in model.proto.graph.node:
         if node.output[0] in found:
-            _add_scaled_layer(onnx, evaluator, proto.graph, node, *found[node.output[0]])
+            _add_scaled_layer(onnx, evaluator, graph, node, *found[node.output[0]])
         else:
-            proto.graph.node.append(node)
-    return Evaluator(model_of(onnx, proto, model.path, model.size), evaluator.shapes)
+            graph.node.append(node)
+    return evaluator.with_nodes(graph.node, graph.initializer)
 
 
 def _factor(evaluator, operator):

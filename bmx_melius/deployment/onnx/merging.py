@@ -6,8 +6,8 @@ A thermometer code compares each channel of an image with several thresholds: (N
 
 import numpy as np
 
-from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL, Evaluator
-from .model import import_onnx_package, model_of
+from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL
+from .model import import_onnx_package
 
 
 def with_merged_channels(evaluator):
@@ -18,13 +18,8 @@ def with_merged_channels(evaluator):
             merging.merge(operator)
     if not merging.nodes:
         return evaluator
-    model, proto = evaluator.model, import_onnx_package()[0].ModelProto()
-    proto.CopyFrom(model.proto)
-    del proto.graph.node[:], proto.graph.value_info[:]
-    for node in model.proto.graph.node:
-        proto.graph.node.extend(merging.nodes.get(node.output[0], [node]))
-    proto.graph.initializer.extend(merging.initializers)
-    return Evaluator(model_of(merging.onnx, proto, model.path, model.size), evaluator.shapes)
+    nodes = [new for node in evaluator.model.proto.graph.node for new in merging.nodes.get(node.output[0], [node])]
+    return evaluator.with_nodes(nodes, merging.initializers)
 
 
 class _Merging:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from .evaluation import Evaluator
-from .model import import_onnx_package, model_of
+from .model import import_onnx_package
 
 
 def without_ties(evaluator, steps):
@@ -16,26 +15,25 @@ def without_ties(evaluator, steps):
         Name of a value -> its step, of two levels.
     """
     onnx, _ = import_onnx_package()
-    model, proto = evaluator.model, onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    nodes = list(proto.graph.node)
-    del proto.graph.node[:]
-    for node in nodes:
+    graph = onnx.GraphProto()  # of the new nodes and initializers
+    for original in evaluator.model.proto.graph.node:
+        node = onnx.NodeProto()
+        node.CopyFrom(original)
         tied = [output for output in node.output if output in steps]
         for position, output in enumerate(node.output):
             if output in steps:
                 node.output[position] = f'{output}_tied'
-        proto.graph.node.append(node)
+        graph.node.append(node)
         for name in tied:
             by_channel = (1, -1, *(1,) * (len(evaluator.shape(name)) - 2))
             lower, upper = (level.astype(np.float32).reshape(by_channel) for level in steps[name].levels)
             arrays = {'limit': lower * np.float32(0.75) + upper * np.float32(0.25), 'lower': lower, 'upper': upper}
             names = {key: f'{name}_{key}' for key in arrays}
-            proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, names[key]) for key, array in arrays.items())
-            proto.graph.node.append(onnx.helper.make_node('Greater', [f'{name}_tied', names['limit']], [f'{name}_above'], f'{name}_above'))
+            graph.initializer.extend(onnx.numpy_helper.from_array(array, names[key]) for key, array in arrays.items())
+            graph.node.append(onnx.helper.make_node('Greater', [f'{name}_tied', names['limit']], [f'{name}_above'], f'{name}_above'))
             chosen = [f'{name}_above', names['upper'], names['lower']]
-            proto.graph.node.append(onnx.helper.make_node('Where', chosen, [name], f'{name}_untied'))
-    return Evaluator(model_of(onnx, proto, model.path, model.size), evaluator.shapes)
+            graph.node.append(onnx.helper.make_node('Where', chosen, [name], f'{name}_untied'))
+    return evaluator.with_nodes(graph.node, graph.initializer)
 
 
 def share_of_ties(evaluator, steps):
