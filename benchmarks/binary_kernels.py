@@ -48,11 +48,21 @@ Later changes, measured separately:
   AMD EPYC (family 26: Zen 5), without addends, 1e12 a second before and after, medians of 15 rounds under other load: 2.24 and 2.37 at 64
   channels on 56x56, 2.55 and 3.06 at 320; 1.99 and 2.80 at 128 on 28x28, 2.76 and 3.15 at 480; 2.47 and 3.03 at 256 on 14x14; 2.70 and
   3.05 at 512 on 7x7. Rows filled in pairs afterwards: 1 to 2.5 % less time. The peaks there: 2.96 by popcount, 3.73 by carry-save.
+- AVX-512 looks up numbers of six channels for 64 pixels and two filters in maps of many pixels. AMD EPYC (family 26: Zen 5), 64 filters on
+  56x56 without addends, least microseconds of 400 runs before and after: 46 and 40 at 64 channels, 82 and 70 at 128, 118 and 97 at 192, 187
+  and 158 at 320. 28x28, where it is not used: 25.2 and 23.8 at 160, 67.6 and 67.1 at 480, and 3 % slower within a network. The peaks there:
+  4.72 by lookup, 3.73 by carry-save; the loop itself reaches 4.6.
 - AMX keeps weights as bits for maps of few pixels: 512 channels and filters on 7x7 in 75 microseconds instead of 122 (bytes) or 105
   (AVX-512).
 
 Rejected alternatives:
 
+- AVX-512, lookup in planes: bands of 900 and 1600 pixels in place of 3200, 9 and 2 % slower in MeliusNet22, though 1600 are faster before a
+  chain of elementwise operations; results of 64 filters stored at once instead of 32, 1 to 3 % slower; lines of results prefetched, the
+  same; a multiplication or a shift of words in place of the product of matrices, the same; even and odd bytes widened by masks in place of
+  unpacking, 0 to 4 % slower. A compiler's loop takes 1.5 times as long as that in assembly language
+- AVX-512, bits of 512 pixels in a register and full adders over the channels whose weight is set: half the rate of carry-save, because a
+  ternary operation with two results that were just computed has half its throughput
 - AVX-512, carry-save on pieces of six words instead of contiguous windows: 1 to 6 % slower at 64 channels
 - AVX-512 on Zen 5, all in minima of the loop or of a layer without packing: pieces of rows of taps in place of contiguous windows, 4 to 9
   % slower for 64 and 128 channels, 2 % faster for 512; twice the carries added by vpdpwssd, 4 % slower; pieces of 24 KB of weights for

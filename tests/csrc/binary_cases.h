@@ -51,6 +51,16 @@ inline const Case kEdgeCases[] = {
     {{64, 64, 2, 2, 4, 3, 1, 1, 1, false}, 5, 7, 0, 0, true, kI16, 0, 16, 23},     // stride beyond the window
     {{224, 64, 3, 3, 1, 1, 1, 1, 1, false}, 37, 2, 0, 0, true, kI16, 0, 16, 25},   // tiles of many rows
     {{96, 33, 3, 3, 1, 1, 1, 1, 1, false}, 40, 1, 0, 1, false, kI16, 0, 16, 26},
+    {{160, 40, 3, 3, 1, 1, 1, 1, 1, false}, 29, 31, 1, 1, true, kF32, 0, 16, 30},  // an odd number of vectors of pixels
+    {{120, 64, 3, 3, 1, 1, 1, 1, 1, false}, 56, 56, 0, 0, true, kI16, 0, 16, 37},  // nothing differs
+    {{192, 48, 3, 3, 1, 1, 2, 3, 2, true}, 20, 50, 0, 0, true, kI16, 0, 16, 46},
+    {{128, 80, 3, 3, 1, 1, 1, 1, 1, false}, 60, 17, 2, 0, false, kI16, 6, 14, 34},
+    {{64, 16, 3, 3, 1, 1, 1, 1, 1, false}, 26, 30, 0, 0, false, kI16, 0, 16, 39},  // 13 vectors of pixels
+    {{40, 48, 3, 3, 1, 2, 1, 1, 1, false}, 30, 30, 0, 0, false, kI16, 0, 16, 56},
+    {{40, 48, 3, 3, 2, 1, 1, 1, 1, false}, 30, 30, 0, 0, false, kI16, 0, 16, 71},
+    {{1530, 8, 3, 3, 1, 1, 1, 1, 1, false}, 28, 31, 0, 0, false, kI16, 0, 16, 25},   // 255 parts of six channels
+    {{1536, 16, 3, 3, 1, 1, 1, 1, 1, false}, 30, 28, 0, 0, false, kI16, 0, 16, 48},  // and 256
+    {{4736, 32, 3, 3, 1, 1, 1, 1, 4, false}, 31, 31, 0, 0, true, kF32, 0, 16, 67},  // 7 pixels are more than kReadAhead
     {{1, 1, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, false, kF32, 0, 16, 6},
     {{256, 130, 1, 1, 1, 1, 1, 1, 1, true}, 1, 1, 0, 0, true, kF32, 0, 16, 7},  // a dense layer
     {{64, 64, 3, 3, 2, 2, 1, 1, 1, false}, 28, 28, 0, 0, false, kI16, 0, 16, 8},

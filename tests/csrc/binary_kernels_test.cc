@@ -89,19 +89,23 @@ Example::Example(const Case& which) : c(which) {
     height = (c.rows - 1) * v.stride_h + (v.kernel_h - 1) * v.dilation_h + 1 + 2 * c.margin;
     width = (c.columns - 1) * v.stride_w + (v.kernel_w - 1) * v.dilation_w + 1 + 2 * c.margin;
     elements.resize(size_t(height) * width * channels);
-    // Half of the cases are random; in the others all elements, all weights or both are equal. Sums in narrow integers
-    // are largest if elements and weights differ everywhere.
+    // A quarter of the cases are random; in the others all elements, all weights or both are equal, or each sixth
+    // element is set. Sums in narrow integers are largest if elements and weights differ everywhere or nowhere, and
+    // numbers of odd groups of bits if each has a single one.
     const int kind = r.between(0, 11);
-    const bool all_clear = kind == 0 || kind == 4, all_set = kind == 1 || kind == 5;
-    for (auto& e : elements) {
-        e = all_clear ? -1 : all_set ? 1 : r.word() >> 7 & 1 ? 1 : -1;
+    const bool all_clear = kind == 0 || kind == 4 || kind == 6, all_set = kind == 1 || kind == 5 || kind == 7;
+    const bool sparse = kind == 8;
+    for (size_t i = 0; i < elements.size(); ++i) {
+        const bool set = sparse ? i % channels % (channels / v.groups) % 6 == 0 : all_set || r.word() >> 7 & 1;
+        elements[i] = set && !all_clear ? 1 : -1;
     }
 
     const int group_channels = v.in_channels / v.groups;
     words.assign(size_t(v.out_channels) * v.kernel_h * v.kernel_w * v.group_units(), 0);
     for (size_t tap = 0; tap < size_t(v.out_channels) * v.kernel_h * v.kernel_w; ++tap) {
         for (int i = 0; i < group_channels; ++i) {
-            const bool set = kind == 2 || kind == 4 ? true : kind == 3 || kind == 5 ? false : r.word() >> 7 & 1;
+            const bool all = kind == 2 || kind == 4 || kind == 7, none = kind == 3 || kind == 5 || kind == 6;
+            const bool set = all ? true : none ? false : r.word() >> 7 & 1;
             weights.push_back(set ? 1 : -1);
             words[tap * v.group_units() + i / 32] |= uint32_t(set) << i % 32;
         }

@@ -14,7 +14,7 @@ from support.random_programs import some_program
 from support.reference_network import read_reference_network
 
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import ProgramError
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
@@ -84,6 +84,21 @@ def test_several_threads_may_run_one_program_at_once(library):
 
     with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
         list(pool.map(work, range(len(cases))))
+
+
+@pytest.mark.parametrize('pad_value', [-1, 0])
+def test_a_binary_layer_of_many_pixels_equals_the_interpreter_with_any_number_of_threads(library, pad_value):
+    channels, filters, random = 70, 48, np.random.RandomState(0)
+    signs = {'threshold': random.randn(channels).astype(np.float32), 'flip': random.rand(channels) < 0.5}
+    same = {f'{name}_{side}': 1 for name in ('kernel', 'stride', 'dilation') for side in 'hw'}
+    same.update(kernel_h=3, kernel_w=3, pad_top=1, pad_bottom=1, pad_left=1, pad_right=1)
+    shape = {**same, 'out_channels': filters, 'groups': 1, 'pad_value': pad_value, 'offset': 0, 'planes': 1}
+    convolution = Operation('binary_conv', (1,), shape, {'weight': random.rand(filters, 3, 3, channels) < 0.5})
+    program = Program([Value(REAL_KIND, channels, 61, 59, False)], [Operation('threshold', (0,), {}, signs), convolution], [2])
+    x = random.randn(2, channels, 61, 59).astype(np.float32)
+    expected, runner = reference.run(program, [x])[0], Engine.of(library, program)
+    for threads in (1, 2, 3, 7):
+        np.testing.assert_array_equal(runner.run([x], threads)[0], expected, f'{threads} threads')
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     source : path
         Main program, relative to the root of the project. BMX_HAVE_AVX2 etc. are defined for the instruction sets that are included.
     parts : list of str or None
-        The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc and so
-        on. None: all files of the engine.
+        The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc,
+        PART_planes_avx512.cc and so on. None: all files of the engine.
     flags : list of str
         Compiler and linker flags for all files. With those of the library and all instruction sets, the objects of its last build are used
         if they are up to date.
@@ -118,7 +118,7 @@ def _vector_checks(compiler, flags):
 def _files(parts):
     """Yield the files of the engine that belong to `parts`, each with its instruction set or None; those that compile longest first."""
     for path in sorted(SOURCES.rglob('*.cc'), key=lambda path: (not path.stem.startswith('float_'), path)):
-        part, _, ending = path.stem.rpartition('_')
+        part, ending = path.stem.partition('_')[0], path.stem.rpartition('_')[2]
         instruction_set = ending if ending in INSTRUCTION_SETS else None
         names = (path.stem, part) if instruction_set or ending == 'reference' else (path.stem,)
         if path.name != OPERATOR_SOURCE and (parts is None or set(names) & set(parts)):

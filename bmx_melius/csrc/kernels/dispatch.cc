@@ -55,9 +55,10 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 
 [[maybe_unused]] bool cpu_has_avx512() {
     constexpr uint32_t f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
-    constexpr uint32_t vbmi_vbmi2_vnni_bitalg_vpopcntdq = 1u << 1 | 1u << 6 | 1u << 11 | 1u << 12 | 1u << 14;
+    constexpr uint32_t vbmi_vbmi2_gfni_vnni_bitalg_vpopcntdq =
+        1u << 1 | 1u << 6 | 1u << 8 | 1u << 11 | 1u << 12 | 1u << 14;
     return cpu_has_avx2() && has(saved_by_os(), kAvx512State) && has(cpuid(7).b, f_dq_bw_vl) &&
-           has(cpuid(7).c, vbmi_vbmi2_vnni_bitalg_vpopcntdq);
+           has(cpuid(7).c, vbmi_vbmi2_gfni_vnni_bitalg_vpopcntdq);
 }
 
 [[maybe_unused]] bool cpu_has_bf16() {
@@ -111,7 +112,7 @@ static_assert(has_fast_lookups(kDotProducts | kSve, kSve2 | kMatrixProducts), "N
 std::vector<InstructionSet> find_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats, const Int8Kernels& int8) {
-        sets.push_back({binary.name, &binary, &binary, nullptr, &floats, &floats, &int8, &floats});
+        sets.push_back({binary.name, &binary, &binary, 0, nullptr, &floats, &floats, &int8, &floats});
     };
     add(binary_kernels_reference(), float_kernels_reference(), int8_kernels_reference());
 #ifdef BMX_HAVE_AVX2
@@ -128,13 +129,15 @@ std::vector<InstructionSet> find_instruction_sets() {
 #ifdef BMX_HAVE_AVX512
     if (cpu_has_avx512()) {
         add(binary_kernels_avx512(), float_kernels_avx512(), int8_kernels_avx512());
+        sets.back().binary = &binary_kernels_avx512_planes();
+        sets.back().few_pixels = 1024;
     }
 #endif
 #ifdef BMX_HAVE_AMX
     // Weights in tiles take 8 times the memory of bits, or 1.5 times that of float32, and loading them dominates if few
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
-        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), nullptr,
+        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), 128, nullptr,
                         &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_amx(), &float_kernels_avx512()});
     }
 #endif

@@ -1,5 +1,6 @@
 // Selection of the kernels; the only place that queries the features of the CPU.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct InstructionSet {
     const char* name;
     const BinaryKernels* binary;
     const BinaryKernels* binary_small;   // for maps of few pixels
+    int64_t few_pixels;                  // of a map at conversion
     const BinaryKernels* binary_narrow;  // for groups of few filters; or nullptr
     const FloatKernels* floats;          // the same bits with every instruction set
     const FloatKernels* products;        // for stems and matrix products of many rows; those of amx round differently

@@ -47,12 +47,14 @@ constexpr Method kMethods[] = {
 #ifdef BMX_HAVE_AVX512
     {"avx512", "xor, popcount, add", MacKind::binary, popcount_avx512},
     {"avx512", "carry-save", MacKind::binary, carry_save_avx512},
+    {"avx512", "lookup", MacKind::binary, lookup_avx512},
     {"avx512", "fused multiply-add", MacKind::floats, float_avx512},
     {"avx512", "dot products of bytes", MacKind::int8, int8_avx512},
 #endif
 #ifdef BMX_HAVE_AMX  // amx has the registers of avx512 as well
     {"amx", "xor, popcount, add", MacKind::binary, popcount_avx512},
     {"amx", "carry-save", MacKind::binary, carry_save_avx512},
+    {"amx", "lookup", MacKind::binary, lookup_avx512},
     {"amx", "tile product", MacKind::binary, tiles_amx},
     {"amx", "fused multiply-add", MacKind::floats, float_avx512},
     {"amx", "dot products of bytes", MacKind::int8, int8_avx512},

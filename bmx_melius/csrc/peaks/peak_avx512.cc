@@ -72,7 +72,62 @@ double carry_save_avx512(Operands operands, double seconds) {
 #undef BMX_CHAIN
 #undef BMX_LOAD
 #undef BMX_LOOP
+
+// Lookup in 8 chains, five sextets of each at a time, with the instructions of binary_planes_avx512.cc: a shuffle
+// counts six elements of 64 pixels and two filters. zmm0 to 7: sums of bytes; 8 to 15: sums of upper halves; 16 to 20:
+// pixels; 21: a table; 22: the matrix; 23 to 25: temporaries.
+// clang-format off: one instruction a line
+#define BMX_LOOK_UP(pixels, numbers) "vpermb %%zmm21, %%zmm" #pixels ", %%zmm" #numbers "\n"
+#define BMX_SUM(numbers) "vpaddb %%zmm" #numbers ", %%zmm23, %%zmm23\n"
+#define BMX_CHAIN(bytes, upper)                                \
+    BMX_LOOK_UP(16, 23) BMX_LOOK_UP(17, 24) BMX_LOOK_UP(18, 25) \
+    BMX_SUM(24) BMX_LOOK_UP(19, 24)                             \
+    BMX_SUM(25) BMX_LOOK_UP(20, 25)                             \
+    BMX_SUM(24) BMX_SUM(25)                                     \
+    "vpaddb %%zmm23, %%zmm" #bytes ", %%zmm" #bytes "\n"        \
+    "vgf2p8affineqb $0, %%zmm22, %%zmm23, %%zmm23\n"            \
+    "vpaddb %%zmm23, %%zmm" #upper ", %%zmm" #upper "\n"
+#define BMX_LOAD(at)                             \
+    "vmovdqa64 " #at "(%[words]), %%zmm16\n"     \
+    "vmovdqa64 64+" #at "(%[words]), %%zmm17\n"  \
+    "vmovdqa64 128+" #at "(%[words]), %%zmm18\n" \
+    "vmovdqa64 192+" #at "(%[words]), %%zmm19\n" \
+    "vmovdqa64 256+" #at "(%[words]), %%zmm20\n"
+#define BMX_LOOP(Load)                                                                                       \
+    asm volatile(                                                                                            \
+        "1:\n"                                                                                               \
+        Load(0) BMX_CHAIN(0, 8) BMX_CHAIN(1, 9) Load(256) BMX_CHAIN(2, 10) BMX_CHAIN(3, 11)                  \
+        Load(512) BMX_CHAIN(4, 12) BMX_CHAIN(5, 13) Load(768) BMX_CHAIN(6, 14) BMX_CHAIN(7, 15)              \
+        "add $1024, %[offset]\n"                                                                             \
+        "and %[mask], %[offset]\n"                                                                           \
+        "lea (%[first],%[offset]), %[words]\n"                                                               \
+        "dec %[left]\n"                                                                                      \
+        "jne 1b\n"                                                                                           \
+        : [words] "+&r"(words), [offset] "+&r"(offset), [left] "+&r"(iterations)                             \
+        : [first] "r"(memory), [mask] "r"(mask)                                                              \
+        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",    \
+          "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", \
+          "xmm21", "xmm22", "xmm23", "xmm24", "xmm25")
+// clang-format on
+double lookup_avx512(Operands operands, double seconds) {
+    alignas(64) static const uint8_t memory[kCacheBytes + 64] = {};
+    constexpr ptrdiff_t mask = kCacheBytes - 1;
+    return fastest_rate(seconds, 8 * 5 * 64 * 6 * 2, [&](long iterations) {
+        const uint8_t* words = memory;
+        ptrdiff_t offset = 0;
+        if (operands == Operands::cache) {
+            BMX_LOOP(BMX_LOAD);
+        } else {
+            BMX_LOOP(BMX_NO_LOAD);
+        }
+    });
+}
+#undef BMX_LOOK_UP
+#undef BMX_SUM
+#undef BMX_CHAIN
+#undef BMX_LOAD
 #undef BMX_NO_LOAD
+#undef BMX_LOOP
 
 double float_avx512(Operands operands, double seconds) {
     const __m512 factor = _mm512_set1_ps(1e-3f);

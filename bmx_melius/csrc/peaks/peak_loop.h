@@ -100,6 +100,7 @@ double int8_avx2(Operands operands, double seconds);
 double int8_avxvnni(Operands operands, double seconds);
 double popcount_avx512(Operands operands, double seconds);
 double carry_save_avx512(Operands operands, double seconds);
+double lookup_avx512(Operands operands, double seconds);
 double float_avx512(Operands operands, double seconds);
 double int8_avx512(Operands operands, double seconds);
 double tiles_amx(Operands operands, double seconds);

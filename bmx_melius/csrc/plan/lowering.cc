@@ -14,9 +14,8 @@
 namespace bmx {
 namespace {
 
-constexpr int64_t kFewPixels = 128;  // pixels of a map at conversion
-constexpr int kFewFilters = 16;      // of a group
-constexpr int64_t kFewRows = 8;      // likewise, for matrix products with one row per pixel
+constexpr int kFewFilters = 16;  // of a group
+constexpr int64_t kFewRows = 8;  // pixels of a map at conversion, for matrix products with one row per pixel
 
 class Lowering {
   public:
@@ -310,7 +309,7 @@ class Lowering {
         const int i = group.operations[compares ? 1 : 0];
         BinaryStepSpec spec;
         spec.attributes = operation(i).attributes;
-        const bool few = result_of(i).height * result_of(i).width <= kFewPixels;
+        const bool few = result_of(i).height * result_of(i).width <= kernels_.few_pixels;
         spec.kernels = few ? kernels_.binary_small : kernels_.binary;
         if (kernels_.binary_narrow && spec.attributes.out_channels / spec.attributes.groups <= kFewFilters) {
             spec.kernels = kernels_.binary_narrow;

@@ -8,8 +8,8 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnit = 32;                           // channels of a unit
-constexpr int kBandPixels = 900, kMinBandRows = 4;  // of the output, per band
+constexpr int kUnit = 32;        // channels of a unit
+constexpr int kMinBandRows = 4;  // of the output
 
 BinaryConv geometry(const Attributes& a, int channels) {
     return {channels,   a.out_channels, a.kernel_h,   a.kernel_w, a.stride_h,
@@ -81,7 +81,12 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.row = static_cast<ptrdiff_t>(a.pad_left + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
     const int height = static_cast<int>(result.height);
     const int max_outputs = shares_filters(values, threads) ? height : ceil_div(height, threads);
-    map.band = std::min(max_outputs, std::max(kMinBandRows, kBandPixels / static_cast<int>(result.width)));
+    int pixels = spec_.kernels->band_pixels;
+    if (!chain_.empty()) {  // whose operands share the cache
+        pixels = std::max(pixels / 2, std::min(pixels, kBandPixels));
+    }
+    const int rows = pixels / static_cast<int>(result.width);
+    map.band = std::min(max_outputs, std::max(kMinBandRows, rows));
     const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
     map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_left * padding_.size() + kReadAhead, 64);
     map.work = round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);

@@ -28,9 +28,18 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
 }  // namespace
 
 const BinaryKernels& binary_kernels_dotprod() {
-    static const BinaryKernels kernels = {
-        "dotprod",     kUnitBytes,      kStripFilters,           pack<float>, pack<int16_t>, pack_planes, expand,
-        weights_bytes, prepare_weights, PairRows::scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"dotprod",
+                                          kUnitBytes,
+                                          kStripFilters,
+                                          kBandPixels,
+                                          pack<float>,
+                                          pack<int16_t>,
+                                          pack_planes,
+                                          expand,
+                                          weights_bytes,
+                                          prepare_weights,
+                                          PairRows::scratch_bytes,
+                                          convolve};
     return kernels;
 }
 

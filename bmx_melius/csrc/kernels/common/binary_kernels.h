@@ -43,10 +43,13 @@ struct BinaryConvRun {
 // its start.
 constexpr size_t kReadAhead = 4096;
 
+constexpr int kBandPixels = 900;  // of most kernels: their rows and results stay in the second-level cache
+
 struct BinaryKernels {
     const char* name;
     int unit_bytes;
     int filter_step;  // filters are computed in blocks of this size
+    int band_pixels;  // of the output, that are best convolved at a time
 
     // Packs `pixels` pixels of `channels` channels, `stride` elements apart, to bits (x >= threshold) != flip. Writes
     // ceil(channels / 32) contiguous words per pixel. Bits of `flip` and of the words beyond `channels` are 0.
@@ -79,6 +82,7 @@ inline size_t no_scratch_bytes(const BinaryConv&, int, int) { return 0; }
 const BinaryKernels& binary_kernels_reference();
 const BinaryKernels& binary_kernels_avx2();
 const BinaryKernels& binary_kernels_avx512();
+const BinaryKernels& binary_kernels_avx512_planes();  // for maps of many pixels
 const BinaryKernels& binary_kernels_amx();
 const BinaryKernels& binary_kernels_amx_small();  // for maps of few pixels
 const BinaryKernels& binary_kernels_neon();

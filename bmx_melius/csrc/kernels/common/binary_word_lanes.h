@@ -147,6 +147,7 @@ constexpr BinaryKernels word_lane_kernels(const char* name, decltype(BinaryKerne
     return {name,
             kUnitBytes,
             kFilters,
+            kBandPixels,
             pack_f32,
             pack_i16,
             pack_planes,

@@ -98,9 +98,9 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_reference() {
-    static const BinaryKernels kernels = {
-        "reference",      4,       1, pack<float>, pack<int16_t>, pack_planes, expand, weights_bytes, prepare_weights,
-        no_scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"reference",      4,           1,      kBandPixels,   pack<float>,
+                                          pack<int16_t>,    pack_planes, expand, weights_bytes, prepare_weights,
+                                          no_scratch_bytes, convolve};
     return kernels;
 }
 

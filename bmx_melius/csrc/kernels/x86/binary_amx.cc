@@ -327,6 +327,7 @@ BinaryKernels table(const char* name) {
     return {name,
             kUnitBytes,
             kLanes,
+            kBandPixels,
             words.pack_f32,
             words.pack_i16,
             words.pack_planes,

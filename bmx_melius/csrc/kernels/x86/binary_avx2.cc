@@ -112,9 +112,18 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx2() {
-    static const BinaryKernels kernels = {
-        "avx2",        kUnitBytes,      kStripFilters,           pack<float>, pack<int16_t>, pack_planes, expand,
-        weights_bytes, prepare_weights, PairRows::scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"avx2",
+                                          kUnitBytes,
+                                          kStripFilters,
+                                          kBandPixels,
+                                          pack<float>,
+                                          pack<int16_t>,
+                                          pack_planes,
+                                          expand,
+                                          weights_bytes,
+                                          prepare_weights,
+                                          PairRows::scratch_bytes,
+                                          convolve};
     return kernels;
 }
 

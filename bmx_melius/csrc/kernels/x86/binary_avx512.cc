@@ -173,9 +173,8 @@ void convolve(const BinaryConvRun& run) { uses_parities(*run.conv) ? convolve_by
 
 const BinaryKernels& binary_kernels_avx512() {
     static const BinaryKernels kernels = {
-        "avx512",    kUnitBytes, kLanes,        pack<F32Comparison>, pack<I16Comparison>,
-        pack_planes, expand,     weights_bytes, prepare_weights,     scratch_bytes,
-        convolve};
+        "avx512",    kUnitBytes, kLanes,        kBandPixels,     pack<F32Comparison>, pack<I16Comparison>,
+        pack_planes, expand,     weights_bytes, prepare_weights, scratch_bytes,       convolve};
     return kernels;
 }
 

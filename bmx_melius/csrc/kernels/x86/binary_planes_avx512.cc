@@ -1,0 +1,629 @@
+// Binary layers of large maps with AVX-512, VBMI and GFNI: table lookup in planes. Lanes are pixels.
+//
+// A byte shuffle looks up numbers of six elements, a sextet: the activations of 64 pixels are the indices, and the
+// weights of two filters select the table. The lower half of a byte of the table is the number of the first filter, the
+// upper half that of the second one, so that a shuffle counts 768 elements.
+//
+// As in binary_lookup.h, the tables do not hold the number of differing elements d, which is 0 to 6, but a number e
+// that is 0 to 3, so that five of them can be added before a half overflows. With |x| the number of set bits of x and
+// odd(x) = |x| % 2,
+//     d = |a| + |w| - 2 |a & w| = 6 - 2 e + odd(a) - odd(w),    e = |a & w| - |a| / 2 - (|w| + 1) / 2 + 3,
+// where / rounds down. The sum of 6 - odd(w) is a constant of the filter, that of odd(a) is one number for each pixel.
+//
+// The sextets of all pixels of the map, row by row, are a plane of bytes. Those under a tap of 64 neighbouring outputs
+// are 64 neighbouring bytes, also where a row ends; what is computed beyond the last column is not stored.
+//
+// The tables of all weights would take 42 times the memory of bits. Those of eight filters and a part of the sextets
+// are written in each run before they are used, which takes about as long as using them for three vectors of pixels. So
+// runs of few pixels, and layers that are not 3x3, have the kernels of binary_avx512.cc.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "kernels/common/arithmetic.h"
+#include "kernels/common/binary_kernels.h"
+#include "kernels/common/binary_strips.h"
+#include "kernels/common/unrolled.h"
+#include "kernels/x86/binary_store_avx512.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kTaps = 9;
+constexpr int kSextetBits = 6, kTableBytes = 1 << kSextetBits;
+constexpr int kMaxSextets = 255;  // of a pixel, whose odd ones are counted in a byte
+constexpr int kPartSextets = 9;   // whose sums, up to 9 * 9 taps * 3, fit in a byte
+constexpr int kVectorPixels = 64;
+constexpr int kMinVectors = 13;   // of pixels of a run, for which it pays to write tables
+constexpr int kBlockFilters = 8;  // whose tables are in the first-level cache, in pairs
+constexpr int kPairs = kBlockFilters / 2;
+constexpr int kRowFilters = 32;  // whose results fill a cache line and are stored at once
+constexpr int kRowBlocks = kRowFilters / kBlockFilters;
+
+constexpr int64_t kUpperHalf = 0x1020408000000000;  // matrix of vgf2p8affineqb
+
+inline int count_sextets(const BinaryConv& conv) { return ceil_div(conv.in_channels / conv.groups, kSextetBits); }
+inline int count_parts(const BinaryConv& conv) { return ceil_div(count_sextets(conv), kPartSextets); }
+
+// 64 bits of up to 7 pixels beyond the map are read.
+inline bool uses_planes(const BinaryConv& conv) {
+    return conv.kernel_h == 3 && conv.kernel_w == 3 && conv.stride_h == 1 && conv.stride_w == 1 &&
+           conv.out_channels / conv.groups % kBlockFilters == 0 && count_sextets(conv) <= kMaxSextets &&
+           (7 * conv.units() + 2) * sizeof(uint32_t) <= kReadAhead;
+}
+
+// --- weights
+
+// For each sextet of weights, the numbers of all sextets of activations.
+struct alignas(64) Tables {
+    uint8_t lower[kTableBytes][kTableBytes] = {}, upper[kTableBytes][kTableBytes] = {};  // in the halves of bytes
+
+    static constexpr int count(int x) { return x == 0 ? 0 : (x & 1) + count(x >> 1); }
+    static constexpr int number(int a, int w) { return count(a & w) - count(a) / 2 - (count(w) + 1) / 2 + 3; }
+    constexpr Tables() {
+        for (int w = 0; w < kTableBytes; ++w) {
+            for (int a = 0; a < kTableBytes; ++a) {
+                lower[w][a] = static_cast<uint8_t>(number(a, w));
+                upper[w][a] = static_cast<uint8_t>(number(a, w) << 4);
+            }
+        }
+    }
+};
+constexpr Tables kTables;
+
+// Where the prepared weights begin; before all of them are those of binary_avx512.cc, for runs of few pixels.
+struct WeightPlaces {
+    size_t constants;  // results of the filters where e and odd(a) are 0: int
+    size_t sextets;    // [8 filters][sextet][tap][filter]
+    size_t end;
+
+    explicit WeightPlaces(const BinaryConv& conv)
+        : constants(round_up(binary_kernels_avx512().weights_bytes(conv), 64)),
+          sextets(constants + conv.out_channels * sizeof(int)),
+          end(sextets + size_t(conv.out_channels) * count_sextets(conv) * kTaps) {}
+};
+
+size_t weights_bytes(const BinaryConv& conv) {
+    return uses_planes(conv) ? WeightPlaces(conv).end : binary_kernels_avx512().weights_bytes(conv);
+}
+
+void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
+    binary_kernels_avx512().prepare_weights(conv, words, prepared);
+    if (!uses_planes(conv)) {
+        return;
+    }
+    const WeightPlaces places(conv);
+    int* const constants = reinterpret_cast<int*>(static_cast<uint8_t*>(prepared) + places.constants);
+    uint8_t* const to = static_cast<uint8_t*>(prepared) + places.sextets;
+    const Affine affine = affine_of_differing(conv);
+    const int units = conv.group_units(), channels = conv.in_channels / conv.groups, count = count_sextets(conv);
+    for (int filter = 0; filter < conv.out_channels; ++filter) {
+        int differing = 0;
+        for (int i = 0; i < count * kTaps; ++i) {
+            const int sextet = i / kTaps, tap = i % kTaps;
+            const uint32_t* const of_tap = words + (ptrdiff_t(filter) * kTaps + tap) * units;
+            int bits = 0;
+            for (int bit = 0; bit < kSextetBits; ++bit) {
+                const int channel = sextet * kSextetBits + bit;
+                bits |= channel < channels ? (of_tap[channel / 32] >> channel % 32 & 1) << bit : 0;
+            }
+            const ptrdiff_t block = ptrdiff_t(filter) / kBlockFilters * count * kTaps + i;
+            to[block * kBlockFilters + filter % kBlockFilters] = static_cast<uint8_t>(bits);
+            differing += kSextetBits - Tables::count(bits) % 2;
+        }
+        constants[filter] = affine.constant - affine.scale * differing;
+    }
+}
+
+// --- planes
+
+// Transposes 8 x 8 parts of 64 bits.
+inline void transpose_eighths(__m512i (&x)[8]) {
+    __m512i y[8];
+    unrolled<4>([&](auto i) {
+        y[2 * i] = _mm512_unpacklo_epi64(x[2 * i], x[2 * i + 1]);
+        y[2 * i + 1] = _mm512_unpackhi_epi64(x[2 * i], x[2 * i + 1]);
+    });
+    unrolled<2>([&](auto i) {
+        unrolled<2>([&](auto j) {
+            x[4 * i + j] = _mm512_shuffle_i64x2(y[4 * i + j], y[4 * i + 2 + j], 0x88);
+            x[4 * i + 2 + j] = _mm512_shuffle_i64x2(y[4 * i + j], y[4 * i + 2 + j], 0xdd);
+        });
+    });
+    unrolled<4>([&](auto i) {
+        y[i] = _mm512_shuffle_i64x2(x[i], x[4 + i], 0x88);
+        y[4 + i] = _mm512_shuffle_i64x2(x[i], x[4 + i], 0xdd);
+    });
+    unrolled<8>([&](auto i) { x[i] = y[i]; });
+}
+
+// Sizes of the planes of a run. A row of them ends where that of the map ends, or after the last window: what is stored
+// beyond that is left out.
+class Planes {
+  public:
+    explicit Planes(const BinaryConvRun& run)
+        : Planes(*run.conv, run.rows, run.columns, run.row_bytes / run.pixel_bytes) {}
+    Planes(const BinaryConv& conv, int rows, int columns, ptrdiff_t map_columns)
+        : conv_(conv),
+          map_rows_(rows + 2 * conv.dilation_h),
+          pitch_(map_columns < columns + 2 * conv.dilation_w ? map_columns : columns + 2 * conv.dilation_w),
+          vectors_(ceil_div((rows - 1) * pitch_ + columns, ptrdiff_t(kVectorPixels))) {}
+
+    ptrdiff_t vectors() const { return vectors_; }  // of outputs
+    ptrdiff_t pitch() const { return pitch_; }
+    ptrdiff_t row_step() const { return conv_.dilation_h * pitch_; }  // of taps
+    ptrdiff_t column_step() const { return conv_.dilation_w; }
+    // An odd number of cache lines: neighbouring planes do not compete for the same ones.
+    ptrdiff_t plane_bytes() const {
+        const ptrdiff_t read = vectors_ * kVectorPixels + 2 * (row_step() + column_step());
+        return ceil_div(read, ptrdiff_t(128)) * 128 + 64;
+    }
+    // Of all planes, and that of the numbers of odd sextets.
+    size_t bytes() const { return (count_sextets(conv_) + 1) * plane_bytes(); }
+
+    // `input`: the first pixel, at the first unit of the group.
+    void fill(const BinaryConvRun& run, const uint8_t* input, uint8_t* planes) const {
+        const ptrdiff_t columns = run.columns + 2 * column_step();
+        if (pitch_ * run.pixel_bytes == run.row_bytes) {  // the rows are contiguous
+            fill_row(input, run.pixel_bytes, (map_rows_ - 1) * pitch_ + columns, planes);
+            return;
+        }
+        for (ptrdiff_t row = 0; row < map_rows_; ++row) {
+            fill_row(input + row * run.row_bytes, run.pixel_bytes, columns, planes + row * pitch_);
+        }
+    }
+
+    // Adds up the numbers of odd sextets under the windows.
+    void add_odd(const uint8_t* planes, uint16_t* sums) const {
+        const uint8_t* const odd = planes + count_sextets(conv_) * plane_bytes();
+        for (ptrdiff_t i = 0; i < vectors_ * kVectorPixels; i += 32) {
+            __m512i sum = _mm512_setzero_si512();
+            for (int tap = 0; tap < kTaps; ++tap) {
+                const uint8_t* from = odd + i + tap / 3 * row_step() + tap % 3 * column_step();
+                sum = _mm512_add_epi16(
+                    sum, _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+            }
+            _mm512_storeu_si512(sums + i, sum);
+        }
+    }
+
+  private:
+    // Writes the sextets of a row of pixels, up to 63 bytes too many, which are overwritten by the next row.
+    void fill_row(const uint8_t* input, ptrdiff_t pixel_bytes, ptrdiff_t pixels, uint8_t* planes) const {
+        constexpr int kMask = kTableBytes - 1;
+        const __m512i fields = _mm512_set1_epi64(0x2a241e18120c0600), by_sextet = order();
+        const __m512i parity = _mm512_set1_epi64(int64_t(kMask) << 56);  // matrix of the sum of six bits
+        const int count = count_sextets(conv_), rest = conv_.in_channels / conv_.groups % kSextetBits;
+        const __m512i last_mask = _mm512_set1_epi8(static_cast<char>(rest ? (1 << rest) - 1 : kMask));
+        const ptrdiff_t step = plane_bytes();
+        for (ptrdiff_t pixel = 0; pixel < pixels; pixel += kVectorPixels) {
+            __m512i odd = _mm512_setzero_si512();
+            for (int sextet = 0; sextet < count; sextet += 8) {
+                __m512i x[8];
+                for (int i = 0; i < 8; ++i) {
+                    const ptrdiff_t first = pixel + 8 * i < pixels ? pixel + 8 * i : 0;  // of pixels beyond, any
+                    const __m512i eight =
+                        load_eight(input + first * pixel_bytes + sextet / 8 * kSextetBits, pixel_bytes);
+                    x[i] = _mm512_permutexvar_epi8(by_sextet, _mm512_multishift_epi64_epi8(fields, eight));
+                }
+                transpose_eighths(x);
+                for (int i = 0; i < 8 && sextet + i < count; ++i) {
+                    if (sextet + i == count - 1) {
+                        x[i] = _mm512_and_si512(x[i], last_mask);
+                    }
+                    _mm512_storeu_si512(planes + (sextet + i) * step + pixel, x[i]);
+                    odd = _mm512_add_epi8(odd, _mm512_gf2p8affine_epi64_epi8(x[i], parity, 0));
+                }
+            }
+            _mm512_storeu_si512(planes + count * step + pixel, odd);
+        }
+    }
+
+    // Byte j of part i of 64 bits moves to byte i of part j.
+    static __m512i order() {
+        alignas(64) uint8_t bytes[64];
+        for (int i = 0; i < 64; ++i) {
+            bytes[i] = static_cast<uint8_t>(i % 8 * 8 + i / 8);
+        }
+        return _mm512_load_si512(bytes);
+    }
+
+    // 64 bits of each of eight pixels.
+    static __m512i load_eight(const uint8_t* from, ptrdiff_t pixel_bytes) {
+        const auto at = [&](int pixel) {
+            int64_t bits;
+            std::memcpy(&bits, from + pixel * pixel_bytes, sizeof(bits));
+            return bits;
+        };
+        const auto two = [&](int pixel) { return _mm_insert_epi64(_mm_cvtsi64_si128(at(pixel)), at(pixel + 1), 1); };
+        const auto four = [&](int pixel) {
+            return _mm256_inserti128_si256(_mm256_castsi128_si256(two(pixel)), two(pixel + 2), 1);
+        };
+        return _mm512_inserti64x4(_mm512_castsi256_si512(four(0)), four(4), 1);
+    }
+
+    const BinaryConv& conv_;
+    const ptrdiff_t map_rows_, pitch_, vectors_;
+};
+
+// --- sums
+
+// Writes the tables of eight filters: [sextet][tap][pair].
+inline void write_tables(const uint8_t* weights, int sextets, uint8_t* tables) {
+    static_assert(kBlockFilters == sizeof(uint64_t));
+    for (int i = 0; i < sextets * kTaps; ++i, weights += kBlockFilters, tables += kPairs * kTableBytes) {
+        uint64_t eight;
+        std::memcpy(&eight, weights, sizeof(eight));
+        unrolled<kPairs>([&](auto p) {
+            const uint8_t first = eight >> 16 * p & 255, second = eight >> (16 * p + 8) & 255;
+            _mm512_store_si512(tables + p * kTableBytes, _mm512_or_si512(_mm512_load_si512(kTables.lower[first]),
+                                                                         _mm512_load_si512(kTables.upper[second])));
+        });
+    }
+}
+
+// Sextets and their tables, of four pairs of filters.
+struct Part {
+    int sextets;
+    const uint8_t* tables;
+    ptrdiff_t plane_bytes, row_step, column_step;
+};
+
+// Sums for 64 pixels of four pairs of filters: of the bytes of tables, and of their upper halves.
+struct PairSums {
+    __m512i bytes[kPairs], upper[kPairs];
+};
+
+// Sums of a part for kVectors vectors of pixels. `pixels`: under the first tap, in the first plane.
+template <int kVectors>
+inline void add_sextets(const Part& part, const uint8_t* pixels, PairSums* sums);
+
+template <>
+inline void add_sextets<1>(const Part& part, const uint8_t* pixels, PairSums* sums) {
+    const __m512i upper_half = _mm512_set1_epi64(kUpperHalf);
+    const uint8_t* tables = part.tables;
+    __m512i bytes[kPairs], upper[kPairs], sum[kPairs];
+    unrolled<kPairs>([&](auto p) { bytes[p] = upper[p] = _mm512_setzero_si512(); });
+    for (int left = part.sextets; left > 0; --left, pixels += part.plane_bytes) {
+        unrolled<kTaps>([&](auto tap) {
+            const __m512i a = _mm512_loadu_si512(pixels + tap / 3 * part.row_step + tap % 3 * part.column_step);
+            unrolled<kPairs>([&](auto p) {
+                const __m512i numbers = _mm512_permutexvar_epi8(a, _mm512_load_si512(tables + p * kTableBytes));
+                sum[p] = tap == 0 || tap == 5 ? numbers : _mm512_add_epi8(sum[p], numbers);
+                if (tap == 4 || tap == 8) {
+                    bytes[p] = _mm512_add_epi8(bytes[p], sum[p]);
+                    upper[p] = _mm512_add_epi8(upper[p], _mm512_gf2p8affine_epi64_epi8(sum[p], upper_half, 0));
+                }
+            });
+            tables += kPairs * kTableBytes;
+        });
+    }
+    unrolled<kPairs>([&](auto p) { sums->bytes[p] = bytes[p], sums->upper[p] = upper[p]; });
+}
+
+// clang-format off: one instruction a line
+#define BMX_V(n) "%%zmm" #n
+#define BMX_PIXELS(row, at)                             \
+    "vmovdqu64 (%[" #row "]" at "), " BMX_V(24) "\n"    \
+    "vmovdqu64 64(%[" #row "]" at "), " BMX_V(25) "\n"
+#define BMX_LOOK_UP(table, numbers0, numbers1)                         \
+    "vmovdqa64 64*(" #table ")(%[tables]), " BMX_V(26) "\n"            \
+    "vpermb " BMX_V(26) ", " BMX_V(24) ", " BMX_V(numbers0) "\n"       \
+    "vpermb " BMX_V(26) ", " BMX_V(25) ", " BMX_V(numbers1) "\n"
+#define BMX_SUM(numbers0, numbers1, sum0, sum1)                        \
+    "vpaddb " BMX_V(numbers0) ", " BMX_V(sum0) ", " BMX_V(sum0) "\n"   \
+    "vpaddb " BMX_V(numbers1) ", " BMX_V(sum1) ", " BMX_V(sum1) "\n"
+#define BMX_FIRST_TAP(tap, row, at)          \
+    BMX_PIXELS(row, at)                      \
+    BMX_LOOK_UP(4*tap+0, 0, 4) BMX_LOOK_UP(4*tap+1, 1, 5) BMX_LOOK_UP(4*tap+2, 2, 6) BMX_LOOK_UP(4*tap+3, 3, 7)
+#define BMX_TAP(tap, row, at)                                      \
+    BMX_PIXELS(row, at)                                            \
+    BMX_LOOK_UP(4*tap+0, 27, 28) BMX_LOOK_UP(4*tap+1, 29, 30)      \
+    BMX_SUM(27, 28, 0, 4) BMX_LOOK_UP(4*tap+2, 27, 28)             \
+    BMX_SUM(29, 30, 1, 5) BMX_LOOK_UP(4*tap+3, 29, 30)             \
+    BMX_SUM(27, 28, 2, 6) BMX_SUM(29, 30, 3, 7)
+#define BMX_ADD(sum, bytes, upper)                                             \
+    "vpaddb " BMX_V(sum) ", " BMX_V(bytes) ", " BMX_V(bytes) "\n"              \
+    "vgf2p8affineqb $0, " BMX_V(31) ", " BMX_V(sum) ", " BMX_V(sum) "\n"       \
+    "vpaddb " BMX_V(sum) ", " BMX_V(upper) ", " BMX_V(upper) "\n"
+#define BMX_ADD_SUMS                                                           \
+    BMX_ADD(0, 8, 12) BMX_ADD(1, 9, 13) BMX_ADD(2, 10, 14) BMX_ADD(3, 11, 15)  \
+    BMX_ADD(4, 16, 20) BMX_ADD(5, 17, 21) BMX_ADD(6, 18, 22) BMX_ADD(7, 19, 23)
+#define BMX_CLEAR(n) "vpxord " BMX_V(n) ", " BMX_V(n) ", " BMX_V(n) "\n"
+#define BMX_STORE(n) "vmovdqa64 " BMX_V(n) ", 64*(" #n " - 8)(%[sums])\n"
+#define BMX_ALL(Operation)                                                                                        \
+    Operation(8) Operation(9) Operation(10) Operation(11) Operation(12) Operation(13) Operation(14) Operation(15) \
+    Operation(16) Operation(17) Operation(18) Operation(19) Operation(20) Operation(21) Operation(22) Operation(23)
+
+// In assembly language, because compilers keep some of the 24 sums in memory. zmm0 to 7: sums of up to five taps, of the
+// pairs of the first vector and of the second one; 8 to 23: sums of bytes and of upper halves of the first vector, then
+// of the second one; 24 and 25: pixels; 26: a table; 27 to 30: numbers; 31: the matrix.
+template <>
+inline void add_sextets<2>(const Part& part, const uint8_t* pixels, PairSums* sums) {
+    const uint8_t *row0 = pixels, *row1 = row0 + part.row_step, *row2 = row1 + part.row_step, *tables = part.tables;
+    ptrdiff_t left = part.sextets;
+    asm volatile(
+        "vpbroadcastq %[upper_half], " BMX_V(31) "\n"
+        BMX_ALL(BMX_CLEAR)
+        "1:\n"
+        BMX_FIRST_TAP(0, row0, "") BMX_TAP(1, row0, ",%[step]") BMX_TAP(2, row0, ",%[step],2")
+        BMX_TAP(3, row1, "") BMX_TAP(4, row1, ",%[step]")
+        BMX_ADD_SUMS
+        BMX_FIRST_TAP(5, row1, ",%[step],2")
+        BMX_TAP(6, row2, "") BMX_TAP(7, row2, ",%[step]") BMX_TAP(8, row2, ",%[step],2")
+        BMX_ADD_SUMS
+        "add %[plane_bytes], %[row0]\n"
+        "add %[plane_bytes], %[row1]\n"
+        "add %[plane_bytes], %[row2]\n"
+        "add $64*9*4, %[tables]\n"
+        "dec %[left]\n"
+        "jne 1b\n"
+        BMX_ALL(BMX_STORE)
+        : [row0] "+r"(row0), [row1] "+r"(row1), [row2] "+r"(row2), [tables] "+r"(tables), [left] "+r"(left)
+        : [step] "r"(part.column_step), [plane_bytes] "r"(part.plane_bytes), [sums] "r"(sums), [upper_half] "r"(kUpperHalf)
+        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
+          "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+}
+// clang-format on
+#undef BMX_V
+#undef BMX_PIXELS
+#undef BMX_LOOK_UP
+#undef BMX_SUM
+#undef BMX_FIRST_TAP
+#undef BMX_TAP
+#undef BMX_ADD
+#undef BMX_ADD_SUMS
+#undef BMX_CLEAR
+#undef BMX_STORE
+#undef BMX_ALL
+
+// --- results
+
+// Transposes 8 x 8 numbers of 16 bits in each quarter of the vectors.
+inline void transpose_words(__m512i (&x)[8]) {
+    __m512i y[8];
+    unrolled<4>([&](auto i) {
+        y[2 * i] = _mm512_unpacklo_epi16(x[2 * i], x[2 * i + 1]);
+        y[2 * i + 1] = _mm512_unpackhi_epi16(x[2 * i], x[2 * i + 1]);
+    });
+    unrolled<2>([&](auto i) {
+        unrolled<2>([&](auto j) {
+            x[4 * i + 2 * j] = _mm512_unpacklo_epi32(y[4 * i + j], y[4 * i + 2 + j]);
+            x[4 * i + 2 * j + 1] = _mm512_unpackhi_epi32(y[4 * i + j], y[4 * i + 2 + j]);
+        });
+    });
+    unrolled<4>([&](auto i) {
+        y[2 * i] = _mm512_unpacklo_epi64(x[i], x[4 + i]);
+        y[2 * i + 1] = _mm512_unpackhi_epi64(x[i], x[4 + i]);
+    });
+    unrolled<8>([&](auto i) { x[i] = y[i]; });
+}
+
+// Transposes 4 x 4 quarters.
+inline void transpose_quarters(__m512i (&x)[4]) {
+    const __m512i a = _mm512_shuffle_i64x2(x[0], x[1], 0x44), b = _mm512_shuffle_i64x2(x[2], x[3], 0x44);
+    const __m512i c = _mm512_shuffle_i64x2(x[0], x[1], 0xee), d = _mm512_shuffle_i64x2(x[2], x[3], 0xee);
+    x[0] = _mm512_shuffle_i64x2(a, b, 0x88);
+    x[1] = _mm512_shuffle_i64x2(a, b, 0xdd);
+    x[2] = _mm512_shuffle_i64x2(c, d, 0x88);
+    x[3] = _mm512_shuffle_i64x2(c, d, 0xdd);
+}
+
+// Results of eight filters for 64 pixels. Quarter q of vector [h][i] holds those of pixel 16 q + 8 h + i.
+struct BlockResults {
+    __m512i of[2][8];
+};
+
+// Sets the results from the sums of the parts, which are `step` apart. `odd`: numbers of odd sextets under the windows.
+inline void set_results(const PairSums* sums, int parts, ptrdiff_t step, const int* constants, const uint16_t* odd,
+                        int scale, BlockResults& results) {
+    const __m512i zero = _mm512_setzero_si512(), upper_halves = _mm512_set1_epi8(static_cast<char>(0xf0));
+    __m512i words[2][kBlockFilters];  // with pixels in the order of unpacking
+    unrolled<kBlockFilters>([&](auto f) { words[0][f] = words[1][f] = zero; });
+    for (int part = 0; part < parts; ++part, sums += step) {
+        unrolled<kPairs>([&](auto p) {
+            const __m512i second = sums->upper[p];
+            const __m512i times16 = _mm512_and_si512(_mm512_slli_epi16(second, 4), upper_halves);
+            const __m512i first = _mm512_sub_epi8(sums->bytes[p], times16);
+            words[0][2 * p] = _mm512_add_epi16(words[0][2 * p], _mm512_unpacklo_epi8(first, zero));
+            words[1][2 * p] = _mm512_add_epi16(words[1][2 * p], _mm512_unpackhi_epi8(first, zero));
+            words[0][2 * p + 1] = _mm512_add_epi16(words[0][2 * p + 1], _mm512_unpacklo_epi8(second, zero));
+            words[1][2 * p + 1] = _mm512_add_epi16(words[1][2 * p + 1], _mm512_unpackhi_epi8(second, zero));
+        });
+    }
+    const __m128i log_scale = _mm_cvtsi32_si128(scale - 1), log_twice = _mm_cvtsi32_si128(scale);  // scales are 1 and 2
+    const __m512i pixels0 = _mm512_loadu_si512(odd), pixels1 = _mm512_loadu_si512(odd + 32);
+    unrolled<2>([&](auto half) {
+        const __m512i unpacked = _mm512_shuffle_i64x2(pixels0, pixels1, half == 0 ? 0x88 : 0xdd);
+        const __m512i of_pixels = _mm512_sll_epi16(unpacked, log_scale);
+        unrolled<kBlockFilters>([&](auto f) {
+            const __m512i of_filter = _mm512_set1_epi16(static_cast<int16_t>(constants[f]));
+            words[half][f] =
+                _mm512_add_epi16(_mm512_sll_epi16(words[half][f], log_twice), _mm512_sub_epi16(of_filter, of_pixels));
+        });
+        transpose_words(words[half]);
+        unrolled<8>([&](auto i) { _mm512_store_si512(&results.of[half][i], words[half][i]); });
+    });
+}
+
+// Stores 32 results, of which `lanes` exist, or all of them without masks, which are slow.
+template <bool kAll>
+inline void store_row(__m512i results, int16_t* output, const int16_t* addend, __mmask32 lanes) {
+    if (addend) {
+        const __m512i numbers = kAll ? _mm512_loadu_si512(addend) : _mm512_maskz_loadu_epi16(lanes, addend);
+        results = _mm512_add_epi16(results, numbers);
+    }
+    if (kAll) {
+        _mm512_storeu_si512(output, results);
+    } else {
+        _mm512_mask_storeu_epi16(output, lanes, results);
+    }
+}
+
+template <bool kAll>
+inline void store_row(__m512i results, float* output, const float* addend, __mmask32 lanes) {
+    store_pair(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(results)),
+               _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(results, 1)), output, addend, lanes);
+}
+
+// Stores the results of up to 32 filters from `begin` on for 64 pixels. Their blocks are `step` apart. `outputs`:
+// places of the pixels in the output, -1 for those that are not part of it.
+template <bool kAll, typename T>
+inline void store_rows(const BinaryConvRun& run, const BlockResults* results, ptrdiff_t step, const ptrdiff_t* outputs,
+                       int begin, __mmask32 lanes) {
+    T* const output = static_cast<T*>(run.output) + begin;
+    const T* const addend = run.addend ? static_cast<const T*>(run.addend) + begin : nullptr;
+    for (int i = 0; i < 16; ++i) {
+        const int half = i / 8;
+        __m512i x[kRowBlocks];
+        unrolled<kRowBlocks>([&](auto b) { x[b] = _mm512_load_si512(&results[b * step].of[half][i % 8]); });
+        transpose_quarters(x);
+        unrolled<4>([&](auto quarter) {
+            const ptrdiff_t place = outputs[16 * quarter + i];
+            if (place >= 0) {
+                store_row<kAll>(x[quarter], output + place, addend ? addend + place : nullptr, lanes);
+            }
+        });
+    }
+}
+
+// --- runs
+
+// Where the parts of the working memory of a run begin.
+struct ScratchPlaces {
+    size_t tables;
+    size_t sums;     // PairSums, [part][vector]
+    size_t results;  // BlockResults, [8 filters][vector]
+    size_t outputs;  // ptrdiff_t: of the pixels in the output
+    size_t odd;      // uint16_t: numbers of odd sextets under the windows
+    size_t end;
+
+    ScratchPlaces(const BinaryConv& conv, const Planes& map)
+        : tables(map.bytes()),
+          sums(tables + kPartSextets * kTaps * kPairs * kTableBytes),
+          results(sums + count_parts(conv) * map.vectors() * sizeof(PairSums)),
+          outputs(results + kRowBlocks * map.vectors() * sizeof(BlockResults)),
+          odd(outputs + kVectorPixels * map.vectors() * sizeof(ptrdiff_t)),
+          end(odd + kVectorPixels * map.vectors() * sizeof(uint16_t)) {}
+};
+
+// The working memory of a run.
+struct Scratch {
+    uint8_t *planes, *tables;
+    PairSums* sums;
+    BlockResults* results;
+    ptrdiff_t* outputs;
+    uint16_t* odd;
+
+    Scratch(const ScratchPlaces& places, void* memory)
+        : planes(static_cast<uint8_t*>(memory)),
+          tables(planes + places.tables),
+          sums(reinterpret_cast<PairSums*>(planes + places.sums)),
+          results(reinterpret_cast<BlockResults*>(planes + places.results)),
+          outputs(reinterpret_cast<ptrdiff_t*>(planes + places.outputs)),
+          odd(reinterpret_cast<uint16_t*>(planes + places.odd)) {}
+};
+
+size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) {
+    const size_t few_pixels = binary_kernels_avx512().scratch_bytes(conv, rows, columns);
+    if (!uses_planes(conv)) {
+        return few_pixels;
+    }
+    const Planes map(conv, rows, columns, columns + 2 * conv.dilation_w);
+    const size_t many_pixels = map.vectors() < kMinVectors ? 0 : ScratchPlaces(conv, map).end;
+    return many_pixels > few_pixels ? many_pixels : few_pixels;
+}
+
+void find_outputs(const BinaryConvRun& run, const Planes& map, ptrdiff_t* outputs) {
+    for (ptrdiff_t pixel = 0; pixel < map.vectors() * kVectorPixels; ++pixel) {
+        outputs[pixel] = -1;
+    }
+    for (int row = 0; row < run.rows; ++row) {
+        for (int column = 0; column < run.columns; ++column) {
+            outputs[row * map.pitch() + column] = row * run.output_row + column * run.output_pixel;
+        }
+    }
+}
+
+// Sets the sums of eight filters for all pixels.
+void add_parts(const BinaryConv& conv, const Planes& map, const uint8_t* weights, const Scratch& scratch) {
+    const int sextets = count_sextets(conv), parts = count_parts(conv);
+    PairSums* sums = scratch.sums;
+    for (int i = 0; i < parts; ++i) {  // of nearly equal sizes
+        const int begin = sextets * i / parts, count = sextets * (i + 1) / parts - begin;
+        write_tables(weights + begin * kTaps * kBlockFilters, count, scratch.tables);
+        const Part part = {count, scratch.tables, map.plane_bytes(), map.row_step(), map.column_step()};
+        const uint8_t* pixels = scratch.planes + begin * map.plane_bytes();
+        ptrdiff_t left = map.vectors();
+        for (; left >= 2; left -= 2, pixels += 2 * kVectorPixels, sums += 2) {
+            add_sextets<2>(part, pixels, sums);
+        }
+        if (left) {
+            add_sextets<1>(part, pixels, sums++);
+        }
+    }
+}
+
+template <typename T>
+void convolve_planes(const BinaryConvRun& run, const Planes& map) {
+    const BinaryConv& conv = *run.conv;
+    const WeightPlaces places(conv);
+    const auto* const weights = static_cast<const uint8_t*>(run.weights);
+    const int* const constants = reinterpret_cast<const int*>(weights + places.constants);
+    const Scratch scratch(ScratchPlaces(conv, map), run.scratch);
+    const int group_filters = conv.out_channels / conv.groups, scale = affine_of_differing(conv).scale;
+    const ptrdiff_t vectors = map.vectors();
+    find_outputs(run, map, scratch.outputs);
+    int filled = -1;
+    for (int begin = run.filter_begin, end; begin < run.filter_end; begin = end) {
+        const int group = begin / group_filters;
+        if (group != filled) {
+            map.fill(run, run.input + group * conv.group_units() * sizeof(uint32_t), scratch.planes);
+            map.add_odd(scratch.planes, scratch.odd);
+            filled = group;
+        }
+        end = min(begin + kRowFilters, min((group + 1) * group_filters, run.filter_end));
+        BlockResults* results = scratch.results;
+        for (int filter = begin; filter < end; filter += kBlockFilters) {
+            add_parts(conv, map, weights + places.sextets + size_t(filter) * count_sextets(conv) * kTaps, scratch);
+            for (ptrdiff_t v = 0; v < vectors; ++v) {
+                set_results(scratch.sums + v, count_parts(conv), vectors, constants + filter,
+                            scratch.odd + v * kVectorPixels, scale, *results++);
+            }
+        }
+        const __mmask32 lanes = ~__mmask32(0) >> (kRowFilters - (end - begin));
+        const auto store = ~lanes ? store_rows<false, T> : store_rows<true, T>;
+        for (ptrdiff_t v = 0; v < vectors; ++v) {
+            store(run, scratch.results + v, vectors, scratch.outputs + v * kVectorPixels, begin, lanes);
+        }
+    }
+}
+
+void convolve(const BinaryConvRun& run) {
+    if (uses_planes(*run.conv)) {
+        const Planes map(run);
+        if (map.vectors() >= kMinVectors) {
+            return run.type == DataType::f32 ? convolve_planes<float>(run, map) : convolve_planes<int16_t>(run, map);
+        }
+    }
+    binary_kernels_avx512().convolve(run);
+}
+
+}  // namespace
+
+const BinaryKernels& binary_kernels_avx512_planes() {
+    static const BinaryKernels kernels = [] {
+        BinaryKernels table = binary_kernels_avx512();
+        table.name = "avx512, planes";
+        table.band_pixels = 3200;  // a map of 56 x 56 at once
+        table.weights_bytes = weights_bytes;
+        table.prepare_weights = prepare_weights;
+        table.scratch_bytes = scratch_bytes;
+        table.convolve = convolve;
+        return table;
+    }();
+    return kernels;
+}
+
+}  // namespace bmx
