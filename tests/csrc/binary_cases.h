@@ -55,10 +55,11 @@ inline const Case kEdgeCases[] = {
     {{120, 64, 3, 3, 1, 1, 1, 1, 1, false}, 56, 56, 0, 0, true, kI16, 0, 16, 37},  // nothing differs
     {{192, 48, 3, 3, 1, 1, 2, 3, 2, true}, 20, 50, 0, 0, true, kI16, 0, 16, 46},
     {{128, 80, 3, 3, 1, 1, 1, 1, 1, false}, 60, 17, 2, 0, false, kI16, 6, 14, 34},
+    {{130, 96, 3, 3, 1, 1, 1, 1, 2, true}, 30, 30, 0, 0, true, kI16, 11, 16, 77},  // filters within the second group
     {{64, 16, 3, 3, 1, 1, 1, 1, 1, false}, 26, 30, 0, 0, false, kI16, 0, 16, 39},  // 13 vectors of pixels
     {{40, 48, 3, 3, 1, 2, 1, 1, 1, false}, 30, 30, 0, 0, false, kI16, 0, 16, 56},
     {{40, 48, 3, 3, 2, 1, 1, 1, 1, false}, 30, 30, 0, 0, false, kI16, 0, 16, 71},
-    {{1530, 8, 3, 3, 1, 1, 1, 1, 1, false}, 28, 31, 0, 0, false, kI16, 0, 16, 25},   // 255 parts of six channels
+    {{1530, 8, 3, 3, 1, 1, 1, 1, 1, false}, 28, 31, 0, 0, false, kI16, 0, 16, 25},   // 255 sextets of channels
     {{1536, 16, 3, 3, 1, 1, 1, 1, 1, false}, 30, 28, 0, 0, false, kI16, 0, 16, 48},  // and 256
     {{4736, 32, 3, 3, 1, 1, 1, 1, 4, false}, 31, 31, 0, 0, true, kF32, 0, 16, 67},  // 7 pixels are more than kReadAhead
     {{1, 1, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, false, kF32, 0, 16, 6},
@@ -102,7 +103,7 @@ inline Case random_case(unsigned seed) {
     v.dilation_h = r.once_in(4) ? r.between(1, 3) : 1;
     v.dilation_w = r.once_in(4) ? r.between(1, 3) : 1;
     v.offset = r.once_in(3);
-    c.rows = r.between(1, r.once_in(2) ? 4 : 16);
+    c.rows = r.between(1, r.once_in(2) ? 4 : r.once_in(2) ? 16 : 40);
     c.columns = r.between(1, r.once_in(2) ? 16 : 60);
     if (r.once_in(3)) {
         c.columns = c.rows;

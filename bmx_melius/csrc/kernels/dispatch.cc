@@ -129,6 +129,7 @@ std::vector<InstructionSet> find_instruction_sets() {
 #ifdef BMX_HAVE_AVX512
     if (cpu_has_avx512()) {
         add(binary_kernels_avx512(), float_kernels_avx512(), int8_kernels_avx512());
+        // Tables are written for each run, which few pixels do not repay.
         sets.back().binary = &binary_kernels_avx512_planes();
         sets.back().few_pixels = 1024;
     }

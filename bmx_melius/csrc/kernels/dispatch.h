@@ -13,8 +13,8 @@ namespace bmx {
 struct InstructionSet {
     const char* name;
     const BinaryKernels* binary;
-    const BinaryKernels* binary_small;   // for maps of few pixels
-    int64_t few_pixels;                  // of a map at conversion
+    const BinaryKernels* binary_small;   // for maps of at most few_pixels pixels
+    int64_t few_pixels;                  // of the output, at conversion
     const BinaryKernels* binary_narrow;  // for groups of few filters; or nullptr
     const FloatKernels* floats;          // the same bits with every instruction set
     const FloatKernels* products;        // for stems and matrix products of many rows; those of amx round differently

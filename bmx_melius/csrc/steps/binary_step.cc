@@ -82,8 +82,8 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     const int height = static_cast<int>(result.height);
     const int max_outputs = shares_filters(values, threads) ? height : ceil_div(height, threads);
     int pixels = spec_.kernels->band_pixels;
-    if (!chain_.empty()) {  // whose operands share the cache
-        pixels = std::max(pixels / 2, std::min(pixels, kBandPixels));
+    if (!chain_.empty()) {  // a larger band is halved, because the operands of the chain need room in the cache, too
+        pixels = std::max(pixels / 2, kBandPixels);
     }
     const int rows = pixels / static_cast<int>(result.width);
     map.band = std::min(max_outputs, std::max(kMinBandRows, rows));

@@ -29,7 +29,8 @@ struct BinaryConvRun {
     const void* weights;   // result of prepare_weights
     const uint8_t* input;  // the element under tap (0, 0) of the first output; the map includes the padding, clear
                            // bits for -1 and set bits for +1
-    ptrdiff_t row_bytes, pixel_bytes;    // strides of the packed map; pixel_bytes is units * unit_bytes
+    ptrdiff_t row_bytes, pixel_bytes;    // strides of the packed map; pixel_bytes is units * unit_bytes, row_bytes a
+                                         // multiple of it, less than the windows of a row need if the next row goes on
     int rows, columns;                   // size of the output, at least 1
     int filter_begin, filter_end;        // the outputs to compute; multiples of filter_step, or the number of filters
     DataType type;                       // type of the output; i16 only if every result and sum fits

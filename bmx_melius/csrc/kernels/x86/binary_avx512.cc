@@ -4,7 +4,8 @@
 // sums in registers. Each word costs an exclusive or, a population count and an addition.
 //
 // Layers with at least 64 filters in a group are counted by parities instead, unless windows have fewer than 20 words
-// (binary_parities_avx512.h).
+// (binary_parities_avx512.h). Large maps have the kernels of binary_planes_avx512.cc, which uses these for runs of few
+// pixels.
 #include <immintrin.h>
 
 #include <cstring>

@@ -13,12 +13,13 @@
 // The sextets of all pixels of the map, row by row, are a plane of bytes. Those under a tap of 64 neighbouring outputs
 // are 64 neighbouring bytes, also where a row ends; what is computed beyond the last column is not stored.
 //
-// The tables of all weights would take 42 times the memory of bits. Those of eight filters and a part of the sextets
+// The tables of all weights would take 43 times the memory of bits. Those of eight filters and a part of the sextets
 // are written in each run before they are used, which takes about as long as using them for three vectors of pixels. So
 // runs of few pixels, and layers that are not 3x3, have the kernels of binary_avx512.cc.
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_kernels.h"
@@ -31,16 +32,22 @@ namespace {
 
 constexpr int kTaps = 9;
 constexpr int kSextetBits = 6, kTableBytes = 1 << kSextetBits;
-constexpr int kMaxSextets = 255;  // of a pixel, whose odd ones are counted in a byte
-constexpr int kPartSextets = 9;   // whose sums, up to 9 * 9 taps * 3, fit in a byte
+constexpr int kMaxNumber = 3;     // of a sextet
+constexpr int kFirstTaps = 5;     // whose sum fits in a half of a byte, as that of the other taps does
+constexpr int kPartSextets = 9;   // whose sums fit in a byte
+constexpr int kMaxSextets = 255;  // of a pixel, whose odd ones are counted in a byte; results fit in 16 bits
+static_assert(kFirstTaps * kMaxNumber <= 15 && (kTaps - kFirstTaps) * kMaxNumber <= 15);
+static_assert(kPartSextets * kTaps * kMaxNumber <= 255);
+static_assert(kMaxSextets * kSextetBits * kTaps <= 32767, "results are also those of layers that store floats");
+
 constexpr int kVectorPixels = 64;
-constexpr int kMinVectors = 13;   // of pixels of a run, for which it pays to write tables
-constexpr int kBlockFilters = 8;  // whose tables are in the first-level cache, in pairs
+constexpr int kMinVectors = 13;   // of a run; with fewer, writing tables takes longer than lookup saves
+constexpr int kBlockFilters = 8;  // whose tables for a part of the sextets, 20 KB, stay in the first-level cache
 constexpr int kPairs = kBlockFilters / 2;
-constexpr int kRowFilters = 32;  // whose results fill a cache line and are stored at once
+constexpr int kRowFilters = 32;  // whose results are stored at once; 16-bit results fill a cache line
 constexpr int kRowBlocks = kRowFilters / kBlockFilters;
 
-constexpr int64_t kUpperHalf = 0x1020408000000000;  // matrix of vgf2p8affineqb
+constexpr int64_t kUpperHalf = 0x1020408000000000;  // vgf2p8affineqb shifts by four bits; there is no shift of bytes
 
 inline int count_sextets(const BinaryConv& conv) { return ceil_div(conv.in_channels / conv.groups, kSextetBits); }
 inline int count_parts(const BinaryConv& conv) { return ceil_div(count_sextets(conv), kPartSextets); }
@@ -55,12 +62,12 @@ inline bool uses_planes(const BinaryConv& conv) {
 // --- weights
 
 // For each sextet of weights, the numbers of all sextets of activations.
-struct alignas(64) Tables {
+struct alignas(64) SextetTables {
     uint8_t lower[kTableBytes][kTableBytes] = {}, upper[kTableBytes][kTableBytes] = {};  // in the halves of bytes
 
     static constexpr int count(int x) { return x == 0 ? 0 : (x & 1) + count(x >> 1); }
     static constexpr int number(int a, int w) { return count(a & w) - count(a) / 2 - (count(w) + 1) / 2 + 3; }
-    constexpr Tables() {
+    constexpr SextetTables() {
         for (int w = 0; w < kTableBytes; ++w) {
             for (int a = 0; a < kTableBytes; ++a) {
                 lower[w][a] = static_cast<uint8_t>(number(a, w));
@@ -69,7 +76,7 @@ struct alignas(64) Tables {
         }
     }
 };
-constexpr Tables kTables;
+constexpr SextetTables kSextetTables;
 
 // Where the prepared weights begin; before all of them are those of binary_avx512.cc, for runs of few pixels.
 struct WeightPlaces {
@@ -109,7 +116,7 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
             }
             const ptrdiff_t block = ptrdiff_t(filter) / kBlockFilters * count * kTaps + i;
             to[block * kBlockFilters + filter % kBlockFilters] = static_cast<uint8_t>(bits);
-            differing += kSextetBits - Tables::count(bits) % 2;
+            differing += kSextetBits - SextetTables::count(bits) % 2;
         }
         constants[filter] = affine.constant - affine.scale * differing;
     }
@@ -117,7 +124,7 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 
 // --- planes
 
-// Transposes 8 x 8 parts of 64 bits.
+// Transposes 8 x 8 numbers of 64 bits.
 inline void transpose_eighths(__m512i (&x)[8]) {
     __m512i y[8];
     unrolled<4>([&](auto i) {
@@ -137,8 +144,8 @@ inline void transpose_eighths(__m512i (&x)[8]) {
     unrolled<8>([&](auto i) { x[i] = y[i]; });
 }
 
-// Sizes of the planes of a run. A row of them ends where that of the map ends, or after the last window: what is stored
-// beyond that is left out.
+// Sizes of the planes of a run. A row of them ends where that of the map ends or after the last window, whichever comes
+// first.
 class Planes {
   public:
     explicit Planes(const BinaryConvRun& run)
@@ -153,7 +160,8 @@ class Planes {
     ptrdiff_t pitch() const { return pitch_; }
     ptrdiff_t row_step() const { return conv_.dilation_h * pitch_; }  // of taps
     ptrdiff_t column_step() const { return conv_.dilation_w; }
-    // An odd number of cache lines: neighbouring planes do not compete for the same ones.
+    // The last line also takes what fill_row stores beyond the last row. The number of lines is odd, so that
+    // neighbouring planes do not compete for the same ones.
     ptrdiff_t plane_bytes() const {
         const ptrdiff_t read = vectors_ * kVectorPixels + 2 * (row_step() + column_step());
         return ceil_div(read, ptrdiff_t(128)) * 128 + 64;
@@ -191,9 +199,13 @@ class Planes {
     // Writes the sextets of a row of pixels, up to 63 bytes too many, which are overwritten by the next row.
     void fill_row(const uint8_t* input, ptrdiff_t pixel_bytes, ptrdiff_t pixels, uint8_t* planes) const {
         constexpr int kMask = kTableBytes - 1;
-        const __m512i fields = _mm512_set1_epi64(0x2a241e18120c0600), by_sextet = order();
+        const __m512i fields =
+            _mm512_set1_epi64(0x2a241e18120c0600);  // where eight sextets of 64 bits begin: 0, 6, ...
+        const __m512i by_sextet = order();
         const __m512i parity = _mm512_set1_epi64(int64_t(kMask) << 56);  // matrix of the sum of six bits
         const int count = count_sextets(conv_), rest = conv_.in_channels / conv_.groups % kSextetBits;
+        // The last sextet may reach into the next group or pixel. All bytes keep two bits of the next sextet, which
+        // lookups and `parity` ignore.
         const __m512i last_mask = _mm512_set1_epi8(static_cast<char>(rest ? (1 << rest) - 1 : kMask));
         const ptrdiff_t step = plane_bytes();
         for (ptrdiff_t pixel = 0; pixel < pixels; pixel += kVectorPixels) {
@@ -219,7 +231,7 @@ class Planes {
         }
     }
 
-    // Byte j of part i of 64 bits moves to byte i of part j.
+    // Byte j of 64-bit number i moves to byte i of number j.
     static __m512i order() {
         alignas(64) uint8_t bytes[64];
         for (int i = 0; i < 64; ++i) {
@@ -256,8 +268,9 @@ inline void write_tables(const uint8_t* weights, int sextets, uint8_t* tables) {
         std::memcpy(&eight, weights, sizeof(eight));
         unrolled<kPairs>([&](auto p) {
             const uint8_t first = eight >> 16 * p & 255, second = eight >> (16 * p + 8) & 255;
-            _mm512_store_si512(tables + p * kTableBytes, _mm512_or_si512(_mm512_load_si512(kTables.lower[first]),
-                                                                         _mm512_load_si512(kTables.upper[second])));
+            _mm512_store_si512(tables + p * kTableBytes,
+                               _mm512_or_si512(_mm512_load_si512(kSextetTables.lower[first]),
+                                               _mm512_load_si512(kSextetTables.upper[second])));
         });
     }
 }
@@ -270,16 +283,17 @@ struct Part {
 };
 
 // Sums for 64 pixels of four pairs of filters: of the bytes of tables, and of their upper halves.
-struct PairSums {
+struct FilterPairSums {
     __m512i bytes[kPairs], upper[kPairs];
 };
 
-// Sums of a part for kVectors vectors of pixels. `pixels`: under the first tap, in the first plane.
+// Sums of a part of at least one sextet for kVectors vectors of pixels. `pixels`: under the first tap, in the first
+// plane.
 template <int kVectors>
-inline void add_sextets(const Part& part, const uint8_t* pixels, PairSums* sums);
+inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums* sums);
 
 template <>
-inline void add_sextets<1>(const Part& part, const uint8_t* pixels, PairSums* sums) {
+inline void add_sextets<1>(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
     const __m512i upper_half = _mm512_set1_epi64(kUpperHalf);
     const uint8_t* tables = part.tables;
     __m512i bytes[kPairs], upper[kPairs], sum[kPairs];
@@ -289,8 +303,8 @@ inline void add_sextets<1>(const Part& part, const uint8_t* pixels, PairSums* su
             const __m512i a = _mm512_loadu_si512(pixels + tap / 3 * part.row_step + tap % 3 * part.column_step);
             unrolled<kPairs>([&](auto p) {
                 const __m512i numbers = _mm512_permutexvar_epi8(a, _mm512_load_si512(tables + p * kTableBytes));
-                sum[p] = tap == 0 || tap == 5 ? numbers : _mm512_add_epi8(sum[p], numbers);
-                if (tap == 4 || tap == 8) {
+                sum[p] = tap == 0 || tap == kFirstTaps ? numbers : _mm512_add_epi8(sum[p], numbers);
+                if (tap == kFirstTaps - 1 || tap == kTaps - 1) {
                     bytes[p] = _mm512_add_epi8(bytes[p], sum[p]);
                     upper[p] = _mm512_add_epi8(upper[p], _mm512_gf2p8affine_epi64_epi8(sum[p], upper_half, 0));
                 }
@@ -339,7 +353,7 @@ inline void add_sextets<1>(const Part& part, const uint8_t* pixels, PairSums* su
 // pairs of the first vector and of the second one; 8 to 23: sums of bytes and of upper halves of the first vector, then
 // of the second one; 24 and 25: pixels; 26: a table; 27 to 30: numbers; 31: the matrix.
 template <>
-inline void add_sextets<2>(const Part& part, const uint8_t* pixels, PairSums* sums) {
+inline void add_sextets<2>(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
     const uint8_t *row0 = pixels, *row1 = row0 + part.row_step, *row2 = row1 + part.row_step, *tables = part.tables;
     ptrdiff_t left = part.sextets;
     asm volatile(
@@ -359,7 +373,7 @@ inline void add_sextets<2>(const Part& part, const uint8_t* pixels, PairSums* su
         "dec %[left]\n"
         "jne 1b\n"
         BMX_ALL(BMX_STORE)
-        : [row0] "+r"(row0), [row1] "+r"(row1), [row2] "+r"(row2), [tables] "+r"(tables), [left] "+r"(left)
+        : [row0] "+&r"(row0), [row1] "+&r"(row1), [row2] "+&r"(row2), [tables] "+&r"(tables), [left] "+&r"(left)
         : [step] "r"(part.column_step), [plane_bytes] "r"(part.plane_bytes), [sums] "r"(sums), [upper_half] "r"(kUpperHalf)
         : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
           "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
@@ -415,9 +429,11 @@ struct BlockResults {
     __m512i of[2][8];
 };
 
-// Sets the results from the sums of the parts, which are `step` apart. `odd`: numbers of odd sextets under the windows.
-inline void set_results(const PairSums* sums, int parts, ptrdiff_t step, const int* constants, const uint16_t* odd,
-                        int scale, BlockResults& results) {
+// Sets the results from the sums of the parts, which are `step` apart. Sums of bytes are those of the lower halves,
+// which fit in a byte, plus 16 times those of the upper ones, modulo 256. `odd`: numbers of odd sextets under the
+// windows.
+inline void set_results(const FilterPairSums* sums, int parts, ptrdiff_t step, const int* constants,
+                        const uint16_t* odd, int scale, BlockResults& results) {
     const __m512i zero = _mm512_setzero_si512(), upper_halves = _mm512_set1_epi8(static_cast<char>(0xf0));
     __m512i words[2][kBlockFilters];  // with pixels in the order of unpacking
     unrolled<kBlockFilters>([&](auto f) { words[0][f] = words[1][f] = zero; });
@@ -468,7 +484,8 @@ inline void store_row(__m512i results, float* output, const float* addend, __mma
 }
 
 // Stores the results of up to 32 filters from `begin` on for 64 pixels. Their blocks are `step` apart. `outputs`:
-// places of the pixels in the output, -1 for those that are not part of it.
+// places of the pixels in the output, -1 for those that are not part of it. Blocks that the last
+// row lacks are read and masked.
 template <bool kAll, typename T>
 inline void store_rows(const BinaryConvRun& run, const BlockResults* results, ptrdiff_t step, const ptrdiff_t* outputs,
                        int begin, __mmask32 lanes) {
@@ -490,49 +507,38 @@ inline void store_rows(const BinaryConvRun& run, const BlockResults* results, pt
 
 // --- runs
 
-// Where the parts of the working memory of a run begin.
-struct ScratchPlaces {
-    size_t tables;
-    size_t sums;     // PairSums, [part][vector]
-    size_t results;  // BlockResults, [8 filters][vector]
-    size_t outputs;  // ptrdiff_t: of the pixels in the output
-    size_t odd;      // uint16_t: numbers of odd sextets under the windows
-    size_t end;
-
-    ScratchPlaces(const BinaryConv& conv, const Planes& map)
-        : tables(map.bytes()),
-          sums(tables + kPartSextets * kTaps * kPairs * kTableBytes),
-          results(sums + count_parts(conv) * map.vectors() * sizeof(PairSums)),
-          outputs(results + kRowBlocks * map.vectors() * sizeof(BlockResults)),
-          odd(outputs + kVectorPixels * map.vectors() * sizeof(ptrdiff_t)),
-          end(odd + kVectorPixels * map.vectors() * sizeof(uint16_t)) {}
-};
-
-// The working memory of a run.
+// The working memory of a run. All arrays are multiples of 64 bytes, so that each is aligned.
 struct Scratch {
     uint8_t *planes, *tables;
-    PairSums* sums;
-    BlockResults* results;
-    ptrdiff_t* outputs;
-    uint16_t* odd;
+    FilterPairSums* sums;   // [part][vector]
+    BlockResults* results;  // [8 filters][vector]
+    ptrdiff_t* outputs;     // of the pixels in the output
+    uint16_t* odd;          // numbers of odd sextets under the windows
+    size_t bytes = 0;       // of all
 
-    Scratch(const ScratchPlaces& places, void* memory)
-        : planes(static_cast<uint8_t*>(memory)),
-          tables(planes + places.tables),
-          sums(reinterpret_cast<PairSums*>(planes + places.sums)),
-          results(reinterpret_cast<BlockResults*>(planes + places.results)),
-          outputs(reinterpret_cast<ptrdiff_t*>(planes + places.outputs)),
-          odd(reinterpret_cast<uint16_t*>(planes + places.odd)) {}
+    // `memory` may be nullptr, for the number of bytes.
+    Scratch(const BinaryConv& conv, const Planes& map, void* memory) {
+        const auto take = [&](auto*& array, size_t count) {
+            array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(uintptr_t(memory) + bytes);
+            bytes += count * sizeof(*array);
+        };
+        take(planes, map.bytes());
+        take(tables, kPartSextets * kTaps * kPairs * kTableBytes);
+        take(sums, count_parts(conv) * map.vectors());
+        take(results, kRowBlocks * map.vectors());
+        take(outputs, kVectorPixels * map.vectors());
+        take(odd, kVectorPixels * map.vectors());
+    }
 };
 
 size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) {
-    const size_t few_pixels = binary_kernels_avx512().scratch_bytes(conv, rows, columns);
+    const size_t of_words = binary_kernels_avx512().scratch_bytes(conv, rows, columns);
     if (!uses_planes(conv)) {
-        return few_pixels;
+        return of_words;
     }
-    const Planes map(conv, rows, columns, columns + 2 * conv.dilation_w);
-    const size_t many_pixels = map.vectors() < kMinVectors ? 0 : ScratchPlaces(conv, map).end;
-    return many_pixels > few_pixels ? many_pixels : few_pixels;
+    const Planes map(conv, rows, columns, columns + 2 * conv.dilation_w);  // the longest rows of any run
+    const size_t of_planes = map.vectors() < kMinVectors ? 0 : Scratch(conv, map, nullptr).bytes;
+    return of_planes > of_words ? of_planes : of_words;
 }
 
 void find_outputs(const BinaryConvRun& run, const Planes& map, ptrdiff_t* outputs) {
@@ -549,7 +555,7 @@ void find_outputs(const BinaryConvRun& run, const Planes& map, ptrdiff_t* output
 // Sets the sums of eight filters for all pixels.
 void add_parts(const BinaryConv& conv, const Planes& map, const uint8_t* weights, const Scratch& scratch) {
     const int sextets = count_sextets(conv), parts = count_parts(conv);
-    PairSums* sums = scratch.sums;
+    FilterPairSums* sums = scratch.sums;
     for (int i = 0; i < parts; ++i) {  // of nearly equal sizes
         const int begin = sextets * i / parts, count = sextets * (i + 1) / parts - begin;
         write_tables(weights + begin * kTaps * kBlockFilters, count, scratch.tables);
@@ -571,7 +577,7 @@ void convolve_planes(const BinaryConvRun& run, const Planes& map) {
     const WeightPlaces places(conv);
     const auto* const weights = static_cast<const uint8_t*>(run.weights);
     const int* const constants = reinterpret_cast<const int*>(weights + places.constants);
-    const Scratch scratch(ScratchPlaces(conv, map), run.scratch);
+    const Scratch scratch(conv, map, run.scratch);
     const int group_filters = conv.out_channels / conv.groups, scale = affine_of_differing(conv).scale;
     const ptrdiff_t vectors = map.vectors();
     find_outputs(run, map, scratch.outputs);
@@ -593,9 +599,9 @@ void convolve_planes(const BinaryConvRun& run, const Planes& map) {
             }
         }
         const __mmask32 lanes = ~__mmask32(0) >> (kRowFilters - (end - begin));
-        const auto store = ~lanes ? store_rows<false, T> : store_rows<true, T>;
+        const auto store_all = ~lanes ? store_rows<false, T> : store_rows<true, T>;
         for (ptrdiff_t v = 0; v < vectors; ++v) {
-            store(run, scratch.results + v, vectors, scratch.outputs + v * kVectorPixels, begin, lanes);
+            store_all(run, scratch.results + v, vectors, scratch.outputs + v * kVectorPixels, begin, lanes);
         }
     }
 }
