@@ -90,7 +90,10 @@ def _of_array(array, spec, what):
         raise UserError(f'{what}: there are no images')
     chosen = evenly_spaced(len(array), MAX_IMAGES)
     if array.dtype == np.uint8 and spec is None:
-        raise UserError(f'{what} are pixels, but the normalization of the network is not known: give input_spec, or normalized float32')
+        raise UserError(
+            f'{what} are pixels, but the normalization of the network is not known: give it (--input-size, --mean and --std; in Python '
+            'input_spec), or normalized float32'
+        )
     batches = [array[part] for part in np.array_split(chosen, ceil_div(len(chosen), _BATCH))]
     if not all(np.isfinite(batch).all() for batch in batches):
         raise UserError(f'{what} have values that are not finite')
