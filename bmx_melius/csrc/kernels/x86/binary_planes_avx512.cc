@@ -463,29 +463,16 @@ inline void set_results(const FilterPairSums* sums, int parts, ptrdiff_t step, c
     });
 }
 
-// Stores 32 results, of which `lanes` exist, or all of them without masks, which are slow.
+// The same for floats.
 template <bool kAll>
-inline void store_row(__m512i results, int16_t* output, const int16_t* addend, __mmask32 lanes) {
-    if (addend) {
-        const __m512i numbers = kAll ? _mm512_loadu_si512(addend) : _mm512_maskz_loadu_epi16(lanes, addend);
-        results = _mm512_add_epi16(results, numbers);
-    }
-    if (kAll) {
-        _mm512_storeu_si512(output, results);
-    } else {
-        _mm512_mask_storeu_epi16(output, lanes, results);
-    }
-}
-
-template <bool kAll>
-inline void store_row(__m512i results, float* output, const float* addend, __mmask32 lanes) {
+inline void store_words(__m512i results, float* output, const float* addend, __mmask32 lanes) {
     store_pair(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(results)),
                _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(results, 1)), output, addend, lanes);
 }
 
 // Stores the results of up to 32 filters from `begin` on for 64 pixels. Their blocks are `step` apart. `outputs`:
-// places of the pixels in the output, -1 for those that are not part of it. Blocks that the last
-// row lacks are read and masked.
+// places of the pixels in the output, -1 for those that are not part of it. Blocks that the last row lacks are read and
+// masked.
 template <bool kAll, typename T>
 inline void store_rows(const BinaryConvRun& run, const BlockResults* results, ptrdiff_t step, const ptrdiff_t* outputs,
                        int begin, __mmask32 lanes) {
@@ -499,7 +486,7 @@ inline void store_rows(const BinaryConvRun& run, const BlockResults* results, pt
         unrolled<4>([&](auto quarter) {
             const ptrdiff_t place = outputs[16 * quarter + i];
             if (place >= 0) {
-                store_row<kAll>(x[quarter], output + place, addend ? addend + place : nullptr, lanes);
+                store_words<kAll>(x[quarter], output + place, addend ? addend + place : nullptr, lanes);
             }
         });
     }

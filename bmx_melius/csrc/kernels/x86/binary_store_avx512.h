@@ -38,12 +38,22 @@ inline __m512i low_halves(__m512i x, __m512i y) {
     return _mm512_permutex2var_epi16(x, places, y);
 }
 
-inline void store_pair(__m512i results, __m512i next, int16_t* output, const int16_t* addend, __mmask32 lanes) {
-    __m512i numbers = low_halves(results, next);
+// Stores 32 results, of which `lanes` exist, or all of them without masks, which are slow.
+template <bool kAll>
+inline void store_words(__m512i results, int16_t* output, const int16_t* addend, __mmask32 lanes = -1) {
     if (addend) {
-        numbers = _mm512_add_epi16(numbers, _mm512_maskz_loadu_epi16(lanes, addend));
+        const __m512i numbers = kAll ? _mm512_loadu_si512(addend) : _mm512_maskz_loadu_epi16(lanes, addend);
+        results = _mm512_add_epi16(results, numbers);
     }
-    _mm512_mask_storeu_epi16(output, lanes, numbers);
+    if (kAll) {
+        _mm512_storeu_si512(output, results);
+    } else {
+        _mm512_mask_storeu_epi16(output, lanes, results);
+    }
+}
+
+inline void store_pair(__m512i results, __m512i next, int16_t* output, const int16_t* addend, __mmask32 lanes) {
+    store_words<false>(low_halves(results, next), output, addend, lanes);
 }
 
 inline bool side_by_side(const Strip& strip, const Strip& next) { return next.begin == strip.begin + kLanes; }
@@ -95,10 +105,7 @@ class StripStore {
         for (int s = 0; s + 1 < kStrips; s += 2) {
             __m512i sum = low_halves(sums[s], sums[s + 1]);
             sum = _mm512_sub_epi16(constants, affine_.scale == 2 ? _mm512_add_epi16(sum, sum) : sum);
-            if (addend) {
-                sum = _mm512_add_epi16(sum, _mm512_loadu_si512(addend + s * kLanes));
-            }
-            _mm512_storeu_si512(output + s * kLanes, sum);
+            store_words<true>(sum, output + s * kLanes, addend ? addend + s * kLanes : nullptr);
         }
     }
 
