@@ -117,7 +117,8 @@ def test_every_session_is_described(finished):
         'numpy': np.__version__,
     }
     assert first['host'] == socket.gethostname() and first['threads'] and first['processor'] and first['usable_cores'] >= 1
-    assert datetime.datetime.fromisoformat(first['started']) < datetime.datetime.fromisoformat(second['started'])
+    starts = [datetime.datetime.fromisoformat(session['started']) for session in (first, second)]
+    assert starts[0] <= starts[1] and all(start.tzinfo for start in starts)  # whole seconds: both may be the same
     net = get_model('meliusnet_flex', **OPTIONS, initial_layers='thumbnail', classes=10)
     assert config['counts'] == bmx_melius.summary(net, (1, 1, 8, 8)).counts
 

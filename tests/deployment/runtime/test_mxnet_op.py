@@ -314,6 +314,24 @@ def test_without_compiled_libraries_mxnet_runs_the_network_in_numpy(run_without_
         np.testing.assert_allclose(output, wanted.ravel(), rtol=1e-4, atol=1e-4)
 
 
+def test_without_compiled_libraries_mxnet_shuts_down_after_the_network_has_run(run_without_libraries):
+    done = run_without_libraries(
+        'import time\n'
+        'from bmx_melius.deployment.runtime.numpy_operator import Runner\n'
+        'run, shut_down, finished = Runner.run, mx.base._LIB.MXNotifyShutdown, []\n'
+        'def run_slowly(runner, inputs):\n'
+        '    time.sleep(0.5)\n'
+        '    outputs = run(runner, inputs)\n'
+        '    finished.append(outputs)\n'
+        '    return outputs\n'
+        'Runner.run = run_slowly\n'
+        'mx.base._LIB.MXNotifyShutdown = lambda: print(len(finished)) or shut_down()\n'
+        "x = mx.nd.array(np.load('x.npy'))\n"
+        'for _ in range(2): block(x)\n'
+    )
+    assert done.stdout == '2\n'
+
+
 def test_without_compiled_libraries_what_does_not_fit_is_named(run_without_libraries):
     done = run_without_libraries(
         "text = open('net-symbol.json').read()\n"
