@@ -243,8 +243,9 @@ void check_convolve(const Int8Kernels& kernels) {
                      Aligned<int8_t>(size_t(taps) * blocks.words * blocks.count * 64),
                      RandomRescaling(16 * blocks.count, to_bytes, 1 << pick(8, 22))};
         std::iota(one.lanes.begin(), one.lanes.end(), 0);
-        for (size_t i = one.lanes.size(); i-- > 1;) {
-            std::swap(one.lanes[i], one.lanes[pick(0, int(i))]);
+        const bool keeps_blocks = toss();
+        for (int i = int(one.lanes.size()); i-- > 1;) {
+            std::swap(one.lanes[i], one.lanes[pick(keeps_blocks ? i / 16 * 16 : 0, i)]);
         }
         for (int i = 0; i < taps * blocks.words * blocks.count * 64; ++i) {
             one.weights.data[i] = static_cast<int8_t>(extreme ? pick({-128, 127, 127}) : pick(-128, 127));
