@@ -20,7 +20,7 @@ examples:
   run.py blocks --quick                               handwritten digits, three seeds, in minutes
   run.py all --quick --jobs 2                         all studies
   run.py methods --quick --rows meliusnet,densenet    some rows of a study, and those that they are compared with
-  run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to train_imagenet.py
+  run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to bmx-melius train
 
 Each run is a separate process in the folder DIR/STUDY/ROW/seedN, each trial run of a tuned flag in DIR/STUDY/ROW/FLAG-VALUE. The same
 command again skips finished runs and resumes interrupted ones;

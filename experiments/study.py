@@ -5,8 +5,8 @@ The keys of a file are, for a study on ImageNet:
 ``title``
     Title of the table and the plot.
 ``flags``
-    Flags of train_imagenet.py for all runs, as a mapping: ``{use-rec: true, lr: 0.1}`` is ``--use-rec --lr 0.1``. A mapping is converted to
-    JSON, a list to comma-separated numbers.
+    Flags of ``bmx-melius train`` for all runs, as a mapping: ``{use-rec: true, lr: 0.1}`` is ``--use-rec --lr 0.1``. A mapping is converted
+    to JSON, a list to comma-separated numbers.
 ``axes``
     The compared flags: for each axis, a mapping of its values to flags. The rows of the study are all combinations. Later flags replace
     earlier ones; mappings are merged.
@@ -59,7 +59,7 @@ class Row:
         return re.sub(r'[^\w.]+', '-', self.name)
 
     def arguments(self, seed):
-        """Return the arguments of train_imagenet.py except --save-dir."""
+        """Return the arguments of ``bmx-melius train`` except --save-dir."""
         return [*_arguments(self.flags), '--seed', str(seed)]
 
 

@@ -1,7 +1,7 @@
 """Ensembles of binary networks: BENN, Zhu et al., CVPR 2019, *Binary Ensemble Neural Network*, arXiv:1806.07550, of six members by default.
 
 Members are trained one by one, each on its own bootstrap sample (bagging), or on images drawn with weights that the errors of the members
-before determine (boosting), and vote. ``train_imagenet.py`` does both: `bmx_melius.training.series.ensembles`. Networks trained
+before determine (boosting), and vote. ``bmx-melius train`` does both: `bmx_melius.training.series.ensembles`. Networks trained
 separately vote as well::
 
     net = get_model('resnet18_benn')

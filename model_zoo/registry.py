@@ -280,7 +280,7 @@ def get_model(
     if pretrained:
         raise UserError(
             f'this project publishes no weights of {name}: use those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
-            'train it with train_imagenet.py and call net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
+            'train it with bmx-melius train and call net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
     return network.make(classes or _CLASSES, kwargs)

@@ -43,13 +43,13 @@ def _by_kind(steps):
 
 
 def latency_lines(latency, file_bytes, memory):
-    """Return lines with the latency, throughput and working memory of a run, and the size of the network's files."""
+    """Return lines with the latency, throughput and working memory of a run, and the size of the network's files, in MB of 2^20 bytes."""
     per_image = latency['seconds'] / latency['images']
     batch = f' a batch of {latency["images"]}' if latency['images'] > 1 else ''
     return (
         f'{latency["seconds"] * 1e3:.3f} ms{batch} with {latency["threads"]} thread{"s" if latency["threads"] > 1 else ""} '
         f'(median; half of the runs within {latency["spread"] * 1e3:.3f} ms), {1 / per_image:.1f} images/s\n'
-        f'files {file_bytes / 1e6:.2f} MB; working memory {memory / 2**20:.2f} MiB beside weights and input'
+        f'files {file_bytes / 2**20:.2f} MB; working memory {memory / 2**20:.2f} MB beside weights and input'
     )
 
 
@@ -57,7 +57,7 @@ def comparison_table(results, reference):
     """Return a table with one line per row, or why it was not timed.
 
     A line has the median, interquartile range and minimum of the times, and median and minimum divided by those of row `reference`, per
-    image; and the size of the network's files.
+    image; and the size of the network's files in MB of 2^20 bytes.
     """
 
     def ratio(key, which):
@@ -72,7 +72,7 @@ def comparison_table(results, reference):
             times = (
                 *(f'{row[which] * 1e3:.3f}' for which in ('seconds', 'spread', 'least')),
                 *(ratio(key, which) for which in ('seconds', 'least')),
-                None if size is None else f'{size / 1e6:.2f}',
+                None if size is None else f'{size / 2**20:.2f}',
             )
         else:
             why = f'absent: pip install {" ".join(row["absent"])}' if 'absent' in row else f'failed: {row["error"]}'

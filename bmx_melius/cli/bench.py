@@ -20,7 +20,7 @@ examples:
   bmx-melius bench net.onnx --compare                       # a trained binary network of another library, imported and in ONNX Runtime
 
 --compare runs each library in a separate process, alternately, on the same input, with random weights: nothing is downloaded.
-pip install bmx-melius[bench] installs the libraries.
+pip install 'bmx-melius[bench]' installs the libraries.
 """
 _ALL = 'all'
 _ROUNDS = 10

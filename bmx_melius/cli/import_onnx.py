@@ -15,7 +15,7 @@ A network of PyTorch becomes such a file by torch.onnx.export(net.eval(), torch.
 Layers are binary where a value takes few levels, whatever computes it, and the weights of the layer that reads it do, too: exporters leave
 gradient estimators and quantizers in a model, and each author writes them in another way. Every node of the result is compared with ONNX
 Runtime. The packed network runs in bmx_melius.Session, the C library and the other commands. MXNet is not needed; onnx and onnxruntime
-are: pip install bmx-melius[onnx].
+are: pip install 'bmx-melius[onnx]'.
 """
 
 

@@ -14,7 +14,7 @@ examples:
   bmx-melius pack-images photos --val-fraction 0.1                 # photos/CLASS/*; a tenth of each class becomes val.rec
   bmx-melius pack-images photos --resize 0 --output photos-rec     # training images are not resized either
 
-To train on the record files: train_imagenet.py --use-rec --data-dir DIR. --resize does not apply to validation images, which are packed
+To train on the record files: bmx-melius train --use-rec --data-dir DIR. --resize does not apply to validation images, which are packed
 unchanged, so that training validates on the same pixels as evaluate and predict with the original files.
 """
 

@@ -2,7 +2,7 @@
 
 import contextlib
 
-_DESCRIPTION = 'Train a network. `bmx-melius train --help` lists the flags; they are those of train_imagenet.py.'
+_DESCRIPTION = 'Train a network, and export it. `bmx-melius train --help` lists the flags.'
 
 
 def add_parser(commands):

@@ -25,7 +25,7 @@ def open_source(
     ----------
     batching : Batching
     dataset, ... : optional
-        Values of the flags of ``train_imagenet.py`` with these names.
+        Values of the flags of ``bmx-melius train`` with these names.
 
     Returns
     -------

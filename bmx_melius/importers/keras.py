@@ -54,7 +54,7 @@ def read_keras_layers(path):
         If the file cannot be opened.
     """
     if importlib.util.find_spec('h5py') is None:
-        raise UserError('reading Keras files needs h5py, which is not installed: pip install bmx-melius[larq]')
+        raise UserError("reading Keras files needs h5py, which is not installed: pip install 'bmx-melius[larq]'")
     path = os.path.abspath(os.fspath(path))
     with open(path, 'rb'):
         pass  # the error of Python names the file, that of h5py does not

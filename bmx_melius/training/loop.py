@@ -246,7 +246,7 @@ def fit(
     optimizer : str
         Name of an optimizer of MXNet.
     lr : float, optional
-        Learning rate; by default that of ``train_imagenet.py`` for the optimizer. It decays in a cosine to 0.
+        Learning rate; by default that of ``bmx-melius train`` for the optimizer. It decays in a cosine to 0.
     trainer : gluon.Trainer, optional
         Used instead of `optimizer`, `lr` and `options`.
     loss : Objective, or callable (logits, labels) -> NDArray (N,), optional
@@ -352,7 +352,7 @@ def fit(
 
 
 def _require_known(options):
-    """Raise `UserError` for arguments of `fit` that the trainer does not have, or that depend on what only ``train_imagenet.py`` knows."""
+    """Raise `UserError` for arguments of `fit` that the trainer does not have, or that depend on what only ``bmx-melius train`` knows."""
     known = set(inspect.signature(make_trainer).parameters) - set(_NOT_OF_FIT)
     for name in options:
         if name not in known:

@@ -63,6 +63,22 @@ def test_links_and_anchors_of_documents_resolve(name):
     assert wrong == []
 
 
+GENERAL = r'\[(?:[\w/-]+\.md|above|below|details?|figures?|guide|here|implementation|links?|page|results?|this|usage)\]\('
+
+
+@pytest.mark.parametrize('name', DOCUMENTS)
+def test_links_are_named_by_what_they_lead_to(name):
+    """Not by the file, and not by a word that fits every link."""
+    assert re.findall(GENERAL, text_of(name)) == []
+
+
+@pytest.mark.parametrize('name', [name for name in DOCUMENTS if name != 'CONTRIBUTING.md'])
+def test_comments_stand_above_commands(name):
+    """Behind them they wrap into the next line of the site."""
+    blocks = [code for language, code in FENCE.findall((ROOT / name).read_text(encoding='utf-8')) if language in ('', 'sh', 'bash')]
+    assert [line for block in blocks for line in block.splitlines() if re.match(r'[^#\n]*\S\s+# ', line)] == []
+
+
 FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
 PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
 # What the recipes of CONTRIBUTING.md create (test_contributing.py follows them), and a file of MXNet.
@@ -183,7 +199,6 @@ def test_notebooks_are_stored_with_the_outputs_of_a_run_from_top_to_bottom(name)
 
 @pytest.mark.long
 def test_commands_of_the_tutorial_run_from_top_to_bottom(tmp_path, commands):
-    (tmp_path / 'train_imagenet.py').symlink_to(ROOT / 'train_imagenet.py')
     ran = []
     for language, code in FENCE.findall((DOCS / 'tutorial.md').read_text()):
         if language == 'python':
@@ -198,7 +213,7 @@ def test_commands_of_the_tutorial_run_from_top_to_bottom(tmp_path, commands):
     accuracy = float(ran[-1][1])
     assert accuracy > 0.95
     assert [line.split()[1] for line, _ in ran if line.startswith('bmx-melius')] == [
-        'info', 'summary', 'evaluate', 'predict', 'convert', 'evaluate', 'bench',
+        'info', 'train', 'train', 'summary', 'evaluate', 'predict', 'convert', 'evaluate', 'bench',
     ]  # fmt: skip
 
 

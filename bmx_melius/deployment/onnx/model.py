@@ -80,7 +80,7 @@ def import_onnx_package():
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise UserError(f'ONNX models are read by onnx and onnxruntime: pip install bmx-melius[onnx] ({error})') from error
+        raise UserError(f"ONNX models are read by onnx and onnxruntime: pip install 'bmx-melius[onnx]' ({error})") from error
     return onnx, onnxruntime
 
 

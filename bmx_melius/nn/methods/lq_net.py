@@ -13,7 +13,7 @@ minimizes the quantization error for the current codes::
 The minimization over codes and bases alternates, one step per update, as in algorithm 2 of the paper.
 
 A basis is a parameter without a gradient, as the running statistics of a BatchNorm, but no stock operator can compute v*. `update_bases`,
-which ``train_imagenet.py`` calls after each update by `bmx_melius.nn.methods.updates.finish_update`, solves for it. For weights, v* =
+which ``bmx-melius train`` calls after each update by `bmx_melius.nn.methods.updates.finish_update`, solves for it. For weights, v* =
 mean |W| of the filter. For activations it needs the sums B^T B and B^T x over the batch, also from a hybridized network: they are the
 gradient of the parameter ``moments`` with respect to an additional loss. Gradients are summed over devices and workers, and so are these.
 

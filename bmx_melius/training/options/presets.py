@@ -1,4 +1,4 @@
-"""Training protocols: default values of the flags of ``train_imagenet.py``, for each preset, dataset and optimizer."""
+"""Training protocols: default values of the flags of ``bmx-melius train``, for each preset, dataset and optimizer."""
 
 import dataclasses
 import fractions
