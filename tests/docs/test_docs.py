@@ -145,6 +145,14 @@ def test_plots_show_the_present_figures(monkeypatch):
         assert file.getvalue() == (site_plots.FOLDER / name).read_text(encoding='utf-8')
 
 
+def test_both_forms_of_the_flowchart_have_the_same_texts():
+    wide, narrow = (
+        sorted(re.findall(r'<text [^>]*>(.*?)</text>', (DOCS / 'figures' / name).read_text(encoding='utf-8')))
+        for name in ('targets.svg', 'targets-narrow.svg')
+    )
+    assert wide == narrow and len(wide) > 40
+
+
 # --- the packed format ----------------------------------------------------------------------------------------------------------------
 
 FORMAT = (DOCS / 'internals' / 'packed-format.md').read_text()
