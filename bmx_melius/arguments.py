@@ -2,19 +2,52 @@
 
 import argparse
 import contextlib
+import itertools
 import json
+import re
+import textwrap
 
 from .errors import UserError, did_you_mean
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Fill the prose of a help text to the width of the terminal, and keep its indented lines, which are examples.
+
+    Where an example with its comment is too wide, the comments of all examples beside it are placed above them.
+    """
+
+    def _fill_text(self, text, width, indent):
+        lines = []
+        for is_example, block in itertools.groupby(text.splitlines(), lambda line: line.startswith(' ') or not line):
+            if is_example:
+                lines += _narrowed(list(block), width - len(indent))
+            else:
+                lines += textwrap.wrap(' '.join(block), width - len(indent), break_on_hyphens=False, break_long_words=False)
+        return '\n'.join(indent + line if line else line for line in lines)
+
+
+def _narrowed(examples, width):
+    """Return lines of examples, with their comments above the commands if one of them is longer than `width`."""
+    if max(map(len, examples)) <= width:
+        return examples
+    lines, start = [], 0  # `start`: of the last command, which may continue on further lines after a backslash
+    for example in examples:
+        if not (lines and lines[-1].endswith('\\')):
+            start = len(lines)
+        command, *comment = re.split(r' +# ', example, maxsplit=1)
+        lines[start:start] = [f'  # {text}' for text in comment]
+        lines.append(command)
+    return lines
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser that keeps the line breaks of its help text.
+    """An argument parser that keeps the examples in its help text as they are, unless the terminal is too narrow for them.
 
     For an invalid argument it raises `UserError`, which suggests similar flags and values.
     """
 
     def __init__(self, **kwargs):
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        super().__init__(formatter_class=_Formatter, **kwargs)
 
     def error(self, message):
         raise UserError(f'{message}; see {self.prog} --help')

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import unittest.mock
 
 import cv2
 import mxnet as mx
@@ -297,7 +298,8 @@ def test_info_tells_versions_features_processor_and_networks(run):
 
 
 @pytest.mark.parametrize('arguments', [[], ['summary'], ['predict'], ['evaluate'], ['info']], ids=' '.join)
-def test_help_teaches_by_examples(capsys, arguments):
+def test_help_teaches_by_examples(capsys, arguments, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '160')
     with pytest.raises(SystemExit) as left:
         main([*arguments, '--help'])
     output = capsys.readouterr().out
@@ -316,9 +318,10 @@ WRITTEN = {  # the arguments that name what a command writes
 }
 
 
-def help_of(*command):
-    """What ``--help`` prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
+def help_of(*command, columns='160'):
+    """What ``--help`` prints in a terminal of this width."""
+    environment = unittest.mock.patch.dict(os.environ, COLUMNS=columns)
+    with environment, contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
         main([*command, '--help'])
     return output.getvalue()
 
@@ -331,6 +334,19 @@ def examples():
     lines = [line for help in helps for line in help.partition('examples:\n')[2].partition('\n\n')[0].splitlines()]
     assert len(lines) > 3 * len(commands) > 30
     return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_help_fits_a_narrow_terminal_with_comments_above_the_examples():
+    wide, narrow = help_of('serve').splitlines(), help_of('serve', columns='80').splitlines()
+    assert [line for line in narrow if len(line) > 80 and not line.startswith('  ')] == []
+    assert '  bmx-melius serve digits cars=out/cars-packed              # two networks, called digits and cars' in wide
+    at = narrow.index('  bmx-melius serve digits cars=out/cars-packed')
+    assert narrow[at - 1] == '  # two networks, called digits and cars'
+    # not between the lines of one command
+    (first,) = (number for number, line in enumerate(narrow) if line.endswith('\\'))
+    assert narrow[first - 1].startswith('  # arrays: ') and narrow[first + 1].strip() == 'localhost:8000/v2/models/best-packed/infer'
+    # and nothing is lost
+    assert sorted(' '.join(wide).split()) == sorted(' '.join(narrow).split())
 
 
 @pytest.mark.parametrize('words', examples(), ids=' '.join)
