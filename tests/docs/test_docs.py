@@ -72,7 +72,7 @@ def test_links_are_named_by_what_they_lead_to(name):
     assert re.findall(GENERAL, text_of(name)) == []
 
 
-@pytest.mark.parametrize('name', [name for name in DOCUMENTS if name != 'CONTRIBUTING.md'])
+@pytest.mark.parametrize('name', DOCUMENTS)
 def test_comments_stand_above_commands(name):
     """Behind them they wrap into the next line of the site."""
     blocks = [code for language, code in FENCE.findall((ROOT / name).read_text(encoding='utf-8')) if language in ('', 'sh', 'bash')]

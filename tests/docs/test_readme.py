@@ -76,7 +76,7 @@ def run_document(path, images=None, training_flags=()):
     for language, text in re.findall(r'^```(.*)\n((?:.*\n)*?)```$', (ROOT / path).read_text(), re.MULTILINE):
         if language == 'python':
             exec(text, names)
-        lines = [shlex.split(line, comments=True) for line in text.splitlines() if language == '']
+        lines = [shlex.split(line, comments=True) for line in text.replace('\\\n', '').splitlines() if language == '']
         for program, *command in filter(None, lines):
             if program == 'bmx-melius' and runs_here(command):
                 assert main([*command, *(training_flags if command[0] == 'train' else ())]) == 0
