@@ -200,7 +200,7 @@ def test_a_network_of_each_method_trains_all_its_layers(name):
     assert not bmx.check(net, nd.random.normal(shape=(4, 3, 8, 8))).problems
 
 
-WITHOUT_DECAY = {'xnorpp', 'strong', 'real', 'groupnet', 'syq'}  # of the latent weights, see docs/training.md
+WITHOUT_DECAY = {'xnorpp', 'strong', 'real', 'groupnet', 'syq'}  # of the latent weights, see docs/training-reference.md
 
 
 @pytest.mark.parametrize('name', METHODS)

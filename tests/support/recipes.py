@@ -113,8 +113,8 @@ def add_protocol(project):
     (line,) = code_of(section, 'markdown')
     project.add_rows(file_of(section, preset), preset)
     project.add_rows('tests/training/test_presets.py', paper)
-    table = project.folder / 'docs' / 'training.md'
-    assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/training/test_presets.py', 'docs/training.md'))
+    table = project.folder / 'docs' / 'training-reference.md'
+    assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/training/test_presets.py', 'docs/training-reference.md'))
     table.write_text(re.sub(r'(\n\| `photos` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
 
 

@@ -25,7 +25,7 @@ from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of sgd: GluonCV's), the
-# authors' training log of MeliusNet59, and those of the other methods, from the sources in docs/training.md.
+# authors' training log of MeliusNet59, and those of the other methods, from the sources in docs/training-reference.md.
 PAPER = {
     'meliusnet': dict(
         optimizer='radam',
@@ -408,7 +408,7 @@ def test_a_longer_run_stretches_its_preset(tmp_path):
 
 
 def test_the_table_of_the_documentation_has_the_values_of_the_presets(tmp_path):
-    text = (pathlib.Path(train_imagenet.__file__).parent / 'docs' / 'training.md').read_text()
+    text = (pathlib.Path(train_imagenet.__file__).parent / 'docs' / 'training-reference.md').read_text()
     lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
     header, *rows = [[cell.strip(' `') for cell in line] for line in lines if not set(line[0]) <= set('-: ')][: 1 + len(PRESETS)]
     assert [row[0] for row in rows] == list(PRESETS)

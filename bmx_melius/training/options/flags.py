@@ -322,7 +322,7 @@ def _add_training_flags(group):
         '--preset',
         choices=(*PRESETS, AUTO),
         default=DEFAULT,
-        help='training protocol, which sets the defaults of other flags, auto: that of the network; see docs/training.md '
+        help='training protocol, which sets the defaults of other flags, auto: that of the network; see docs/training-reference.md '
         '(default: %(default)s)',
     )
     group.add_argument(
