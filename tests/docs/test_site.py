@@ -34,7 +34,12 @@ def browser():
 
 @pytest.mark.parametrize(
     'words, page',
-    [('confusion matrix', 'tutorial.html'), ('resume', 'training.html'), ('own images', 'data.html'), ('learning rate', 'training-reference.html')],
+    [
+        ('confusion matrix', 'tutorial.html'),
+        ('resume', 'training.html'),
+        ('own images', 'data.html'),
+        ('learning rate', 'training-reference.html'),
+    ],
 )
 def test_a_search_in_the_opened_site_finds_the_page_that_explains_it_first(words, page, browser):
     browser.get((SITE / 'zoo.html').as_uri())

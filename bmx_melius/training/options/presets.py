@@ -71,11 +71,11 @@ PRESETS = {
     },
     # MeliusNet, section 4.2 (32-bit networks). Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
     'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'sgd', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
-    # The first 150 of the 150 + 20 epochs of the authors' training log, see docs/training-reference.md; the paper has 120 and a rate of 0.002.
+    # The first 150 of the 150 + 20 epochs of the authors' log (docs/training-reference.md); the paper has 120 epochs and a rate of 0.002.
     'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
-    # The rows "Original" of MeliusNet's table 2; docs/training-reference.md says what is not known of them. The first two are settings of the
-    # authors' logs (github.com/hpi-xnor/BMXNet-v2-wiki, Binary-Network-Results) for Bethge et al. 2019, arXiv:1906.08637, the third one is
-    # that of the network of 34 layers in Liu et al. 2018, arXiv:1808.00278 (README of github.com/liuzechun/Bi-Real-net).
+    # The rows "Original" of MeliusNet's table 2; docs/training-reference.md lists what is not known of them. The first two are settings of
+    # the authors' logs (github.com/hpi-xnor/BMXNet-v2-wiki, Binary-Network-Results) for Bethge et al. 2019, arXiv:1906.08637, the third one
+    # is that of the network of 34 layers in Liu et al. 2018, arXiv:1808.00278 (README of github.com/liuzechun/Bi-Real-net).
     'resnet-e': {**LOGGED, 'num_epochs': 40, 'lr_decay_epoch': [34, 37]},
     'binary-densenet': {**LOGGED, 'num_epochs': 50, 'lr_decay_epoch': [40, 45]},
     'birealnet': {
@@ -87,7 +87,7 @@ PRESETS = {
         'lr_decay_epoch': [20, 30],
         'augmentation': 'low',
     },
-    # The stages of Martinez et al. 2020, arXiv:2003.11535, with the schedule of their replication in Larq Zoo; see docs/training-reference.md.
+    # The stages of Martinez et al. 2020, arXiv:2003.11535, with the schedule of their replication in Larq Zoo (docs/training-reference.md).
     'real-to-binary': {
         **STEP,
         'optimizer': 'adam',
