@@ -10,7 +10,7 @@ examples:
   bmx-melius convert larq22 larq22-packed
 
 The file is one of Larq Zoo (https://docs.larq.dev/zoo/), or one written by Keras 2 for the same network with other classes. It is read
-with h5py (pip install 'bmx-melius[larq]'), without TensorFlow. docs/zoo.md lists the files and how these networks differ from the paper's.
+with h5py (pip install 'bmx-melius[larq]'), without TensorFlow. docs/importing.md lists the files and how these networks differ from the paper's.
 """
 
 

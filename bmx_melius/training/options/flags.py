@@ -138,7 +138,7 @@ def _add_network_flags(group, zoo):
         group,
         zoo,
         '--use-pretrained',
-        'start from published weights of SOURCE, which define options of the network (see docs/zoo.md); without SOURCE from '
+        'start from published weights of SOURCE, which define options of the network (see docs/importing.md); without SOURCE from '
         'those of GluonCV for its networks (this project has published none); downloaded. For data of another number of classes '
         'the output layer is newly initialized',
     )
