@@ -10,7 +10,8 @@ examples:
   bmx-melius convert larq22 larq22-packed
 
 The file is one of Larq Zoo (https://docs.larq.dev/zoo/), or one written by Keras 2 for the same network with other classes. It is read
-with h5py (pip install 'bmx-melius[larq]'), without TensorFlow. docs/importing.md lists the files and how these networks differ from the paper's.
+with h5py (pip install 'bmx-melius[larq]'), without TensorFlow. docs/importing.md lists the files and what differs from the paper's
+networks.
 """
 
 

@@ -11,7 +11,7 @@ class Bootstrap:
     """Draws the training images of each epoch with replacement.
 
     Without weights the images are drawn once and are the same in all epochs, as in bagging (Breiman 1996, *Bagging Predictors*), where
-    each network has one sample, about 63 % of the images. With weights they are drawn anew in each epoch: boosting trains with
+    each network has one sample, about 63 % of the images. With weights they are drawn again in each epoch: boosting trains with
     probabilities, and one sample would lose images that it needs.
 
     Parameters

@@ -22,7 +22,7 @@ class RecordSource(Source):
     `seed_aug` would avoid this, but it seeds the generator for each image with its position in the batch: all batches of an epoch would
     have the augmentations of the first one.)
 
-    With several machines, each reads a fixed, contiguous share of the file, shuffled anew in each epoch, so that its disk cache has to
+    With several machines, each reads a fixed, contiguous share of the file, shuffled again in each epoch, so that its disk cache has to
     hold only this share. The combinations of images in an update therefore vary less than on one machine. im2rec's lists are shuffled, so
     each share has images of all classes.
 

@@ -112,7 +112,7 @@ def freeze(net: Block, pattern: str) -> List[str]:
     Raises
     ------
     UserError
-        When the pattern is not a regular expression, or if it fits no parameter or all trained parameters.
+        When the pattern is not a regular expression, or if it matches no parameter or all trained parameters.
     """
     try:
         expression = re.compile(pattern)

@@ -156,7 +156,7 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
         of alpha. False: alpha dW, with alpha as a constant. ``straight_through``: dW, as if W were the weight itself, as in the authors'
         code of Bi-Real Net and ReActNet. Beyond `weight_threshold` all three are 0, except for the derivative of alpha.
     scale_over : str
-        What alpha is the mean magnitude of: each ``filter``, or the whole ``layer`` as in the authors' code of GroupNet and CBCN.
+        The weights whose mean magnitude is alpha: of each ``filter``, or of the ``layer`` as in the authors' code of GroupNet and CBCN.
     encoding : str
         ``sign``: the input is used as it is. ``bit``: the input is (sign(x) + 1) / 2, the output of ``QActivation(encoding='bit')``; the
         result is that of ``sign``, in less time. Requires ``pad_value=-1``.
@@ -166,9 +166,9 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
     clip_weights : bool
         Whether that function clips the weights of this layer. In the authors' code of Bi-Real Net and ReActNet they are not clipped.
     weight_decay : bool or None
-        Whether weight decay applies to the latent weight (``weight.wd_mult`` is 1 or 0). None: only if its magnitude reaches the output,
-        that is with `apply_scaling` and with quantizers other than the sign, as in the networks of HWGQ, LQ-Net and TTQ; it does not
-        change the sign of a weight, and MeliusNet trains without it. Always True for weights that are not quantized.
+        Whether weight decay applies to the latent weight (``weight.wd_mult`` is 1 or 0). None: only if its magnitude has an effect on the
+        output, with `apply_scaling` or a quantizer other than the sign, as in the networks of HWGQ, LQ-Net and TTQ; it does not change
+        the sign of a weight, and MeliusNet trains without it. Always True for weights that are not quantized.
     use_bias : bool
         Add a bias to the result, before the activation.
     layout, prefix, params

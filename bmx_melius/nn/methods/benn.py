@@ -30,7 +30,7 @@ def boost(correct: np.ndarray, classes: int) -> Tuple[List[float], np.ndarray]:
     Returns
     -------
     alphas : list of float
-        At least 0. A member that is not better than guessing has no vote, and the weights of the images start anew.
+        At least 0. A member that is not better than guessing has no vote, and the weights of the images become equal again.
     weights : numpy.ndarray of shape (images,), float64
         Their sum is 1.
 

@@ -5,7 +5,7 @@ from .table import MARKED_RULES, REASONS, RULES, TAKES_3D
 _HEAD = """\
 # Operators
 
-What conversion does with the operators of MXNet. This text is the output of `bmx-melius operators`.
+This page lists how conversion treats the operators of MXNet. It is the output of `bmx-melius operators`.
 
 - **packed**: the operator becomes operations of a program (`bmx_melius/deployment/program/operations.py`), under the conditions in the
   table. A node that does not meet them is kept in MXNet, and the report says why.
