@@ -186,7 +186,8 @@ def _require_distance_from_thresholds(lowered, known, computed, result):
             place = f'node {entry.node.name}' if entry else 'a sign'
             raise VerificationError(
                 f'{place}: {wrong} of {known[source].size} signs of the sample are those of numbers at their threshold, where the rounding '
-                f'of {result.framework} decides; nothing was written'
+                f'of {result.framework} decides; nothing was written. A normalization or a bias before the sign takes the numbers away '
+                'from it; without verification (--no-verify, verify=False) the network is packed, and its own rounding decides'
             )
 
 

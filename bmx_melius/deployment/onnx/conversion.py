@@ -18,11 +18,12 @@ from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from . import layers, normalization  # noqa: F401  register their translations
 from .evaluation import Evaluator, input_shapes
+from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
-from .ties import share_of_ties, without_ties
+from .ties import share_of_ties, with_comparisons
 from .translation import Translator
 from .trial import require_computable
 
@@ -147,7 +148,13 @@ def import_onnx(
         _require_permission(model, translator, zero_is_positive)
         tied_most, share = share_of_ties(evaluator, translator.tied)
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
-        translator = Translator(without_ties(evaluator, translator.tied), steps)
+        evaluator = with_comparisons(evaluator, steps)
+        translator = Translator(evaluator, steps)
+        outputs = translator.translate(model.outputs)
+    exact, shares = exact_steps(evaluator, translator.steps)
+    if exact:
+        evaluator = with_comparisons(evaluator, exact)
+        translator = Translator(evaluator, {**translator.steps, **exact})
         outputs = translator.translate(model.outputs)
     if model.precision:
         translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
@@ -167,6 +174,12 @@ def import_onnx(
             translator.notes.append(
                 f'{share:.1%} of the signs {tied_most} are between both in a random sample: the outputs differ from those of the model'
             )
+    translator.notes += [
+        f'{share:.1%} of the elements of {name} are decided by the rounding of ONNX Runtime in a random sample: they compare sums of '
+        'integers times a number that are equal to the threshold; the packed network compares the exact sum'
+        for name, share in shares.items()
+        if share >= _FREQUENT
+    ]
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()

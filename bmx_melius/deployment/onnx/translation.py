@@ -115,6 +115,8 @@ class Translator:
         What was left out.
     tied : dict of str to recognition.Step
         Values that are signs, but 0 where their argument is.
+    steps : dict of str to (recognition.Step or None)
+        By the name of each value that was looked at.
     """
 
     def __init__(self, evaluator, steps=None):
@@ -124,7 +126,7 @@ class Translator:
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
         self.reshaped, self.last = {}, {}  # name of a value with the elements of a map, in another shape or the channels last -> Entry
-        self._steps = dict(steps or {})
+        self.steps = dict(steps or {})
         self._rounded = _rounded_values(evaluator.model.operators)
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class Translator:
         while waiting:
             name = waiting.pop()
             operator = self.evaluator.producers.get(name)
-            if operator is not None and name in self._refused and not self._steps.get(name) and self._may_be_left_out(operator):
+            if operator is not None and name in self._refused and not self.steps.get(name) and self._may_be_left_out(operator):
                 left_out.append(operator)
                 waiting.extend(source for source in reversed(operator.inputs) if source in self.evaluator.varying)
             else:
@@ -303,10 +305,10 @@ class Translator:
 
     def step(self, name):
         """Return the `Step` by which a value is computed, or None."""
-        if name not in self._steps:
+        if name not in self.steps:
             step = find_step(self.evaluator, name) if name in self.evaluator.producers else None
-            self._steps[name] = step and self._without_positive_factors(step)
-        return self._steps[name]
+            self.steps[name] = step and self._without_positive_factors(step)
+        return self.steps[name]
 
     def _without_positive_factors(self, step):
         """Return a step of what is before positive factors and divisors that depend on the data, such as a deviation.
@@ -343,8 +345,8 @@ class Translator:
 
     def _translate(self, operator):
         for name in operator.outputs:
-            if name in self._steps and self._steps[name]:
-                self._add_step(operator, name, self._steps[name])
+            if name in self.steps and self.steps[name]:
+                self._add_step(operator, name, self.steps[name])
                 return
         if operator.kind not in TRANSLATIONS:
             raise UntranslatableError('there is no packed form of this operator')
