@@ -34,7 +34,7 @@ def _before_padding(t, operator, window):
     """Return the name of the value that a convolution pads, and with what; add the padding of an operator before it to its window."""
     name = operator.inputs[0]
     producer = t.evaluator.producers.get(name)
-    if producer is None or producer.kind != 'Pad':
+    if producer is None or producer.kind != 'Pad' or producer.attributes.get('mode', 'constant') != 'constant':
         return name, 0.0
     before, after, value = padding_of(t, producer)
     own = any(window['pad']) or any(window['pad_end'])
