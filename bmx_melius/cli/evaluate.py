@@ -4,7 +4,7 @@ import os
 import sys
 
 from ..arguments import add_val_fraction, positive_int
-from ..errors import UserError
+from ..errors import UserError, counted
 from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
 from . import image_options
@@ -223,7 +223,7 @@ def _of_zoo(arguments, description, images):
         ) from error
     if not written:
         print(
-            f'note: no checkpoint beside {arguments.params} describes its network; assuming {model["classes"]} classes{stem}',
+            f'note: no checkpoint beside {arguments.params} describes its network; assuming {counted(model["classes"], "class")}{stem}',
             file=sys.stderr,
         )
     network.hybridize(static_alloc=True, static_shape=True)

@@ -5,7 +5,7 @@ from typing import Optional
 
 import numpy as np
 
-from ...errors import UserError, name_some
+from ...errors import UserError, counted, name_some
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
@@ -65,7 +65,7 @@ class QuantizationReport:
             shares = np.array(list(self.signs.values()))
             worst = sorted(self.signs, key=self.signs.get, reverse=True)[:3]
             lines.append(
-                f'on {self.images} images, signs that differ: {shares.mean():.2%} on average, most in '
+                f'on {counted(self.images, "image")}, signs that differ: {shares.mean():.2%} on average, most in '
                 + ', '.join(f'{name} ({self.signs[name]:.2%})' for name in worst)
             )
         lines.append(

@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Union
 import numpy as np
 
 from ...analysis.graph import InputShape
-from ...errors import UserError, name_some
+from ...errors import UserError, counted, name_some
 from ...files.exported import Exported
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
@@ -64,7 +64,8 @@ class ImportReport:
     def __str__(self):
         weights = sum(layer.weights for layer in self.layers)
         bits = sum(layer.bits * layer.weights for layer in self.layers) / weights
-        lines = [f'{self.binary_layers} binary layers of {len(self.layers)} convolutions and dense layers; {bits:.2f} bits a weight']
+        among = '1 convolution or dense layer' if len(self.layers) == 1 else f'{len(self.layers)} convolutions and dense layers'
+        lines = [f'{counted(self.binary_layers, "binary layer")} of {among}; {bits:.2f} bits a weight']
         lines += [f'stays real-valued: {layer.name}: {layer.reason}' for layer in self.layers if layer.reason]
         return '\n'.join([*lines, *self.notes, *str(self.conversion).split('\n')[1:]])
 
@@ -140,6 +141,7 @@ def import_onnx(
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
+    _require_inference(model, evaluator)
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
@@ -192,7 +194,32 @@ def import_onnx(
     exported.write_symbol(packed.symbol, packed.arrays, fields)
     report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
     report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
-    return ImportReport(translator.layers, outputs, translator.notes, report)
+    return ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
+
+
+def _as_stored(found, report):
+    """Return layers with the bits of a weight in the file: real weights may be stored in half precision, or as 8-bit integers."""
+    integers = set(report.quantization.changes) - set(report.quantization.keep_float) if report.quantization else ()
+    bits = {True: 16, False: 32}[report.half]
+    return [dataclasses.replace(layer, bits=8 if layer.name in integers else bits) if layer.reason else layer for layer in found]
+
+
+def _require_inference(model, evaluator):
+    """Raise `UserError` for normalizations and dropout in training mode: each run of such a model has another result."""
+    for operator in model.operators:
+        if operator.kind == 'BatchNormalization':
+            trains, hint = operator.attributes.get('training_mode', 0), ''
+        elif operator.kind == 'Dropout':
+            ratio, mode = (evaluator.constant(name) if name else None for name in (*operator.inputs[1:3], '', '')[:2])
+            trains = mode is not None and mode.any() and (ratio is None or ratio > 0)
+            hint = ', and F.dropout with training=self.training'
+        else:
+            continue
+        if trains:
+            raise UserError(
+                f'{model.path}: node {operator.name} ({operator.kind}) is in training mode: export the network in evaluation mode '
+                f'(net.eval()){hint}'
+            )
 
 
 def _require_permission(model, translator, zero_is_positive):

@@ -732,8 +732,6 @@ def _quantization(t, operator):
 
 @translate('BatchNormalization')
 def _batch_normalization(t, operator):
-    if operator.attributes.get('training_mode', 0):
-        raise UntranslatableError('it is in training mode: export the network in evaluation mode (net.eval())')
     parameters = [t.network.add_constant(t.require_constant(operator, position), name) for position, name in _statistics(operator)]
     attributes = {'eps': operator.attributes.get('epsilon', 1e-5), 'fix_gamma': False}
     t.add(operator, 'BatchNorm', [t.entry(operator.inputs[0]), *parameters], attributes)

@@ -1,0 +1,123 @@
+"""What the report of an import says of a model, and the messages about models that it does not import."""
+
+import numpy as np
+import pytest
+from support.tiny_onnx import binary_network, make, node, signs
+
+import bmx_melius as bmx
+from bmx_melius import UserError
+
+RANDOM = np.random.RandomState(0)
+NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1)}
+SIGN = [node('Less', 'a zero', 'l'), node('Where', 'l minus one', 's')]
+
+
+def normal(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture
+def imported(tmp_path):
+    def call(model, **options):
+        (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
+        return bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed', **options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    'channels, first, words',
+    [
+        (1, normal(8, 1, 3, 3), 'its weights are real; it reads real numbers'),
+        (4, normal(8, 4, 3, 3), 'its weights are real; it reads real numbers'),
+        (3, normal(8, 3, 1, 1), 'its weights are real; it reads real numbers'),
+        (4, signs(8, 4, 3, 3), 'its weights have 1 bit, but it reads real numbers'),
+        (1, signs(8, 1, 3, 3) * normal(8, 1, 1, 1), 'its weights have 1 bit, but it reads real numbers'),
+        (4, RANDOM.choice(np.float32([-1, 0, 1]), (8, 4, 3, 3)), 'its weights have 2 bits, but it reads real numbers'),
+    ],
+)
+def test_weights_have_few_bits_where_several_share_a_level(channels, first, words, imported):
+    model = make(
+        [node('Conv', 'x first', 'a'), *SIGN, node('Conv', 's w')],
+        {**NUMBERS, 'first': first, 'w': signs(8, 8, 1, 1)},
+        {'x': (1, channels, 6, 6)},
+    )
+    report = imported(model)
+    assert [layer.reason for layer in report.layers] == [words, '']
+    assert '1 binary layer of 2 convolutions and dense layers' in str(report) and '1 binary layers' not in str(report)
+
+
+def test_real_weights_of_filters_of_one_channel_that_read_signs_stay_real(imported):
+    nodes = [
+        node('Conv', 'x first', 'a'),
+        *SIGN,
+        node('Conv', 's depthwise', 'd', group=8),
+        node('Conv', 's w', 'e'),
+        node('Concat', 'd e', axis=1),
+    ]
+    constants = {'first': normal(8, 4, 3, 3), 'depthwise': normal(8, 1, 3, 3), 'w': signs(4, 8, 3, 3), **NUMBERS}
+    report = imported(make(nodes, constants))
+    assert {layer.name: layer.reason for layer in report.layers}['d'] == 'its weights are real; it reads few levels'
+    assert report.binary_layers == 1
+
+
+@pytest.mark.parametrize(('half', 'int8', 'bits'), [(False, False, 32), (True, False, 16), (False, True, 8)])
+def test_bits_of_real_weights_are_those_in_the_file(half, int8, bits, imported):
+    report = imported(binary_network(), half=half, calibration=normal(16, 4, 6, 6) if int8 else None)
+    assert [layer.bits for layer in report.layers] == [bits, 1]
+
+
+def test_a_packed_file_that_is_larger_is_called_larger(imported):
+    model = make(
+        [*(node('Less', 'x zero', 'l'), node('Where', 'l minus one', 's')), node('Conv', 's w')], {**NUMBERS, 'w': signs(1, 4, 1, 1)}
+    )
+    report = imported(model)
+    conversion = report.conversion
+    conversion.size_before, conversion.size_after = 1000, 2500
+    assert '2,500 bytes, 2.5 times larger than 1,000' in str(report)
+    conversion.size_after = 400
+    assert '400 bytes, 2.5 times smaller than 1,000' in str(report)
+    conversion.size_after = 1010
+    assert '1,010 bytes, about as many as before (1,000)' in str(report)
+
+
+TRAINING = {
+    'Dropout': [node('Dropout', 'c half yes', 'd')],
+    'Dropout without a ratio': [node('Dropout', 'c none yes', 'd')],
+    'Dropout before a sign': [node('Dropout', 'a half yes', 'd0'), node('Identity', 'c', 'd')],
+    'BatchNormalization': [node('BatchNormalization', 'c gamma beta mean var', 'd', training_mode=1)],
+}
+
+
+@pytest.mark.parametrize('kind', TRAINING)
+def test_a_model_in_training_mode_is_refused_by_the_node_with_what_to_do(kind, imported):
+    parameters = {name: np.ones(8, np.float32) for name in ('gamma', 'beta', 'mean', 'var')}
+    constants = {
+        **NUMBERS,
+        **parameters,
+        'first': normal(8, 4, 3, 3),
+        'w': signs(8, 8, 1, 1),
+        'half': np.float32(0.5),
+        'yes': np.array(True),
+    }
+    nodes = [node('Conv', 'x first', 'a'), *SIGN, node('Conv', 's w', 'c'), *TRAINING[kind], node('Relu', 'd')]
+    for each in nodes:
+        each.input[:] = ['' if name == 'none' else name for name in each.input]
+        if each.op_type == 'BatchNormalization':
+            each.output.extend(['running_mean', 'running_var'])
+    with pytest.raises(UserError, match=rf'node d0? \({kind.split()[0]}\) is in training mode: export the network in evaluation mode'):
+        imported(make(nodes, constants))
+
+
+@pytest.mark.parametrize(('ratio', 'training'), [(0.0, True), (0.5, False)])
+def test_dropout_that_drops_nothing_is_imported(ratio, training, imported):
+    constants = {**NUMBERS, 'first': normal(8, 4, 3, 3), 'w': signs(8, 8, 1, 1), 'r': np.float32(ratio), 't': np.array(training)}
+    assert (
+        imported(make([node('Conv', 'x first', 'a'), *SIGN, node('Conv', 's w', 'c'), node('Dropout', 'c r t')], constants)).binary_layers
+        == 1
+    )
+
+
+def test_calibration_images_that_do_not_exist_are_named(imported, tmp_path):
+    with pytest.raises(UserError, match=r'there is no .*missing\.npy, from which the calibration images'):
+        imported(binary_network(), calibration=tmp_path / 'missing.npy')
