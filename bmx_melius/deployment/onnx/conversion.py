@@ -16,10 +16,11 @@ from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
-from . import layers, normalization  # noqa: F401  register their translations
+from . import normalization  # noqa: F401  registers its translations
 from .evaluation import Evaluator, input_shapes
 from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
+from .layers import READS_REAL, REAL_WEIGHTS
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
@@ -163,7 +164,9 @@ def import_onnx(
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason for layer in translator.layers):
-        raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}')
+        lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
+        raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}{lost}')
+    translator.notes += _lost_signs(translator.layers)
     packed = pack(translator.network, verify, half, calibrated)
     report = packed.report
     if report.left or report.packed_operators != 1:
@@ -231,6 +234,24 @@ def _require_permission(model, translator, zero_is_positive):
             f'{step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive '
             '(zero_is_positive=True) to take 1 there'
         )
+
+
+def _lost_signs(layers):
+    """Return what may have happened to the signs of layers that have only weights, or only inputs, of few levels."""
+    hints = []
+    weights = [layer.name for layer in layers if layer.reason.startswith('its weights have') and layer.reason.endswith(READS_REAL)]
+    inputs = [layer.name for layer in layers if layer.reason == REAL_WEIGHTS]
+    if weights:
+        hints.append(
+            f'{name_some(weights)}: if the network takes the sign of what is read there through .data (x.data = x.data.sign()), which an '
+            'exporter does not see, the sign was lost: return it from forward (x = x.sign()), and export again'
+        )
+    if inputs:
+        hints.append(
+            f'{name_some(inputs)}: if the network binarizes these weights through .data, the export has the real ones: store the binarized '
+            'ones before it, or binarize in forward'
+        )
+    return hints
 
 
 def _why_not(translator):

@@ -1,11 +1,16 @@
 """What the report of an import says of a model, and the messages about models that it does not import."""
 
+import gzip
+import io
+import zipfile
+
 import numpy as np
 import pytest
 from support.tiny_onnx import binary_network, make, node, signs
 
 import bmx_melius as bmx
 from bmx_melius import UserError
+from bmx_melius.deployment.onnx.model import read_model
 
 RANDOM = np.random.RandomState(0)
 NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1)}
@@ -121,3 +126,58 @@ def test_dropout_that_drops_nothing_is_imported(ratio, training, imported):
 def test_calibration_images_that_do_not_exist_are_named(imported, tmp_path):
     with pytest.raises(UserError, match=r'there is no .*missing\.npy, from which the calibration images'):
         imported(binary_network(), calibration=tmp_path / 'missing.npy')
+
+
+def zipped(*names):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, 'w') as archive:
+        for name in names:
+            archive.writestr(name, b'x')
+    return content.getvalue()
+
+
+OTHER_FILES = {
+    'net.pth': (zipped('net/data.pkl', 'net/data/0'), 'a checkpoint of PyTorch.*torch.onnx.export'),
+    'script.pt': (zipped('net/data.pkl', 'net/code/a.py', 'net/constants.pkl'), 'a TorchScript file.*torch.onnx.export'),
+    'old.pt': (b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.', 'a pickle.*torch.onnx.export'),
+    'renamed.onnx': (zipped('net/data.pkl'), 'a checkpoint of PyTorch'),
+    'net.onnx.gz': (gzip.compress(binary_network().SerializeToString()), 'compressed by gzip: gunzip it first'),
+    'net.zip': (zipped('net.onnx'), 'an archive: unpack it first, and give the .onnx file in it'),
+    'net.tflite': (b'\x1c\0\0\0TFL3' + bytes(20), 'TensorFlow Lite: python -m tf2onnx.convert --tflite'),
+    'net.h5': (b'\x89HDF\r\n\x1a\n' + bytes(20), 'Keras.*import-larq.*tf2onnx'),
+    'net.keras': (zipped('metadata.json', 'config.json', 'model.weights.h5'), 'a model of Keras.*tf2onnx'),
+    'net.safetensors': (
+        (60).to_bytes(8, 'little') + b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+        'safetensors.*torch.onnx.export',
+    ),
+    'net.pb': (b'\x0a\x04abcd', 'TensorFlow: python -m tf2onnx.convert --saved-model'),
+    'net.ort': (b'\x1c\0\0\0ORTM' + bytes(20), 'ONNX Runtime for small devices'),
+    'pointer.onnx': (b'version https://git-lfs.github.com/spec/v1\noid sha256:0\n', 'git lfs pull'),
+    'page.onnx': (b'<!DOCTYPE html><html></html>', 'a web page'),
+    'net-symbol.json': (b'{"nodes": []}', 'MXNet is: `bmx-melius convert'),
+}
+
+
+@pytest.mark.parametrize('name', OTHER_FILES)
+def test_files_of_other_formats_get_a_hint_what_to_do(name, tmp_path):
+    content, words = OTHER_FILES[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f'is not an ONNX model, but .*{words}') as refusal:
+        read_model(tmp_path / name)
+    assert '\n' not in str(refusal.value)
+
+
+def test_a_folder_gets_the_hint_to_give_the_file_in_it(tmp_path):
+    with pytest.raises(UserError, match='is not a file: give the .onnx file in this folder'):
+        read_model(tmp_path)
+
+
+def test_signs_that_the_export_has_lost_are_named(imported):
+    """What networks do through .data is not in the model: activations remain real, or weights do."""
+    constants = {**NUMBERS, 'first': signs(8, 4, 3, 3), 'w': signs(8, 8, 1, 1), 'real': normal(8, 4, 3, 3)}
+    with pytest.raises(UserError, match=r'a, y: if the network takes the sign .* the sign was lost: return it from forward'):
+        imported(make([node('Conv', 'x first', 'a'), node('Conv', 'a w')], constants))
+    with pytest.raises(UserError, match=r'y: if the network binarizes these weights through .data'):
+        imported(make([node('Less', 'x zero', 'l'), node('Where', 'l minus one', 's'), node('Conv', 's real')], constants))
+    report = imported(make([node('Conv', 'x first', 'a'), *SIGN, node('Conv', 's w')], constants))
+    assert 'a: if the network takes the sign of what is read there' in str(report)
