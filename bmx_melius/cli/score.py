@@ -90,13 +90,13 @@ def run(arguments, output):
 
 def _compute(arguments, scoring, parts):
     """Compute parts; return the numbers of their images and of those that cannot be read."""
-    from ..reporting import progress_bar
+    from ..reporting import ProgressLine
     from ..scoring.engines import ENGINES
 
     workers, done, unreadable = min(arguments.workers or usable_cores(), len(parts)), 0, 0
     results = ENGINES[arguments.engine](scoring, parts, workers, arguments.address)
     total = sum(len(part.images) for part in parts)
-    with progress_bar(total=total, description='scoring', unit='images') as bar, contextlib.closing(results):
+    with ProgressLine(total=total, description='scoring', unit='images') as bar, contextlib.closing(results):
         for _, images, without_class in results:
             done, unreadable = done + images, unreadable + without_class
             bar.update(images)

@@ -1,6 +1,7 @@
 """Import of ONNX models: from a file to a packed network, with a report."""
 
 import dataclasses
+import functools
 import os
 from typing import Optional, Sequence, Union
 
@@ -9,6 +10,7 @@ import numpy as np
 from ...analysis.graph import InputShape
 from ...errors import UserError, counted, name_some
 from ...files.exported import Exported
+from ...reporting import ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
 from ..convert.calibration import RANGES
@@ -83,6 +85,7 @@ def import_onnx(
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
+    progress: bool = True,
 ) -> ImportReport:
     """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -109,6 +112,8 @@ def import_onnx(
         Names of the classes.
     calibration, ranges, keep_float
         Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
+    progress : bool
+        Show on the terminal what takes over two seconds, with the time left.
 
     Returns
     -------
@@ -136,16 +141,19 @@ def import_onnx(
     exported = Exported(prefix)
     exported.require_writable()
     calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half)
-    require_computable(model_file, input_shape)
-    model = read_model(model_file)
-    evaluator = Evaluator(model, input_shapes(model, input_shape))
+    lines = functools.partial(ProgressLine, shown=progress)
+    with lines(total=2, description='computing the model', unit='times') as line:
+        require_computable(model_file, input_shape)
+        line.update()
+        model = read_model(model_file)
+        evaluator = Evaluator(model, input_shapes(model, input_shape))
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
     _require_inference(model, evaluator)
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
-    outputs = translator.translate(model.outputs)
+    outputs = translator.translate(model.outputs, lines)
     tied = list(translator.tied)
     if tied:
         _require_permission(model, translator, zero_is_positive)
@@ -153,7 +161,7 @@ def import_onnx(
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
         evaluator = with_comparisons(evaluator, steps)
         translator = Translator(evaluator, steps)
-        outputs = translator.translate(model.outputs)
+        outputs = translator.translate(model.outputs, lines)
     exact, shares = exact_steps(evaluator, translator.steps)
     if exact:
         evaluator = with_comparisons(evaluator, exact)
@@ -167,7 +175,7 @@ def import_onnx(
         lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
         raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}{lost}')
     translator.notes += _lost_signs(translator.layers)
-    packed = pack(translator.network, verify, half, calibrated)
+    packed = pack(translator.network, verify, half, calibrated, lines)
     report = packed.report
     if report.left or report.packed_operators != 1:
         first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others

@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from ...errors import UserError
+from ...reporting import SILENT
 from ..convert.builder import map_shape
 from ..convert.network import Entry
 from .axis_maps import add_axis_maps
@@ -195,7 +196,7 @@ class Translator:
 
     # --- translation ----------------------------------------------------------------------------------------------------------------
 
-    def translate(self, outputs):
+    def translate(self, outputs, progress=SILENT):
         """Translate what the given outputs of the model depend on; return the names of the values that the network outputs.
 
         Operators at the end that have no packed form and no weights are left out: softmax, after which the largest number is still the
@@ -203,7 +204,9 @@ class Translator:
         """
         for name in self.network.shapes:
             self.set(name, self.network.add_input(name))
-        for operator in self._needed(outputs):
+        with progress(total=len(self.evaluator.model.operators), description='looking for signs', unit='operators') as line:
+            needed = self._needed(outputs, line)
+        for operator in needed:
             try:
                 self._translate(operator)
             except UntranslatableError as error:
@@ -300,7 +303,7 @@ class Translator:
         read = {name for operator in self.evaluator.model.operators for name in operator.inputs}
         return [name for name in self.network.shapes if name not in read]
 
-    def _needed(self, outputs):
+    def _needed(self, outputs, line):
         """Return the operators on which outputs depend, in topological order. What only leads to a step is not among them."""
         waiting, needed = list(outputs), set()
         while waiting:
@@ -309,6 +312,7 @@ class Translator:
             if operator is None or name not in self.evaluator.varying or (operator, name) in needed:
                 continue
             needed.add((operator, name))
+            line.update()
             step = self.step(name)
             padding = step and self._padding_before(step)
             waiting.extend([padding.inputs[0] if padding else step.source] if step else operator.inputs)

@@ -2,10 +2,12 @@
 
 import gzip
 import io
+import re
 import zipfile
 
 import numpy as np
 import pytest
+from support.terminals import in_terminal
 from support.tiny_onnx import binary_network, make, node, signs
 
 import bmx_melius as bmx
@@ -181,3 +183,13 @@ def test_signs_that_the_export_has_lost_are_named(imported):
         imported(make([node('Less', 'x zero', 'l'), node('Where', 'l minus one', 's'), node('Conv', 's real')], constants))
     report = imported(make([node('Conv', 'x first', 'a'), *SIGN, node('Conv', 's w')], constants))
     assert 'a: if the network takes the sign of what is read there' in str(report)
+
+
+@pytest.mark.parametrize('flags', [[], ['--json']])
+def test_an_import_shows_its_steps_on_a_terminal_but_not_with_json(flags, tmp_path):
+    (tmp_path / 'net.onnx').write_bytes(binary_network().SerializeToString())
+    program = 'from bmx_melius.__main__ import main; sys.exit(main(sys.argv[1:]))'
+    shown, done = in_terminal(program, 'import-onnx', 'net.onnx', 'packed', *flags, cwd=tmp_path)
+    assert done.returncode == 0 and b'binary' in done.stdout and b'\r' not in done.stdout
+    assert (re.search(r'computing the model: [01] of 2 times', shown) is None) == bool(flags)
+    assert not flags or shown == ''
