@@ -43,6 +43,12 @@ def name_some(names: Sequence[object]) -> str:
     return ', '.join(map(str, names[:_NAMED])) + (f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else '')
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number, with thousands separators, and a noun with it in singular or plural: ``1 epoch``, ``2,000 classes``."""
+    plural = noun + ('es' if noun.endswith(('s', 'x', 'ch')) else 's')
+    return f'{number:,} {noun if number == 1 else plural}'
+
+
 def last_line(error):
     """Return the last line of an error message. MXNet prepends a C++ stack trace to its messages."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]

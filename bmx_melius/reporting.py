@@ -1,9 +1,13 @@
-"""Output for people: logging to the screen and to a file, progress bars, text tables."""
+"""Output for people: logging to the screen and to a file, progress, text tables."""
 
 import contextlib
+import functools
 import logging
 import os
+import shutil
 import sys
+import threading
+import time
 from typing import Sequence
 
 LOG = logging.getLogger('bmx_melius')
@@ -76,11 +80,87 @@ def _handling(handler, level):
         handler.close()
 
 
-def progress_bar(iterable=None, *, total, description, unit):
-    """Return a `tqdm` bar over an iterable, or advanced by `update`; shown only if standard error is a terminal."""
-    from tqdm import tqdm  # not imported for logging and tables, because the command line imports this module for its help
+class ProgressLine:
+    """A line on the terminal with what is done and the time left. It appears after two seconds, and disappears at the end.
 
-    return tqdm(iterable, total=total, desc=description, unit=f' {unit}', leave=False, disable=None, dynamic_ncols=True)
+    Nothing is written unless standard error is a terminal. A thread writes the line, so that it appears also within a long step; it
+    holds no lock that a child process could inherit.
+
+    Parameters
+    ----------
+    iterable : iterable or None
+        Iteration over the line yields its items and counts them.
+    total : int
+    description, unit : str
+        What is done, and what is counted, in plural.
+    shown : bool
+        False: nothing is written.
+    stream : file or None
+        A terminal in place of standard error.
+    """
+
+    DELAY, _PAUSE = 2.0, 0.5  # seconds
+
+    def __init__(self, iterable=None, *, total, description, unit, shown=True, stream=None):
+        self._iterable, self._total, self._description, self._unit = iterable, total, description, unit
+        self._stream, self._done, self._begin = stream or sys.stderr, 0, time.monotonic()
+        self._ended, self._thread = threading.Event(), None
+        if shown and _is_terminal(self._stream):
+            self._thread = threading.Thread(target=self._write_until_end, daemon=True)
+            self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __iter__(self):
+        with self:
+            for item in self._iterable:
+                yield item
+                self.update()
+
+    def update(self, count=1):
+        """Count further ones that are done."""
+        self._done += count
+
+    def close(self):
+        """Remove the line."""
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+            self._thread = None
+
+    def text(self, seconds):
+        """Return the line after some seconds."""
+        share = min(1.0, self._done / self._total) if self._total else 0.0
+        left = f', {duration_left(seconds * (1 - share) / share)} left' if share else ''
+        return f'{self._description}: {self._done:,} of {self._total:,} {self._unit} ({share:.0%}){left}'
+
+    def _write_until_end(self):
+        descriptor, pause = self._stream.fileno(), self.DELAY
+        while not self._ended.wait(pause):
+            width = shutil.get_terminal_size().columns
+            os.write(descriptor, f'\r{self.text(time.monotonic() - self._begin)[: width - 2]} \x1b[K'.encode())
+            pause = self._PAUSE
+        if pause != self.DELAY:
+            os.write(descriptor, b'\r\x1b[K')
+
+
+SILENT = functools.partial(ProgressLine, shown=False)
+
+
+def _is_terminal(stream):
+    try:
+        return os.isatty(stream.fileno()) and os.environ.get('TERM') != 'dumb'
+    except (AttributeError, OSError, ValueError):  # without a file descriptor, as in notebooks, or closed
+        return False
+
+
+def duration_left(seconds):
+    """Return a time as text, rounded for estimates: ``8 s``, ``3 min``, ``2.5 h``."""
+    return f'{seconds:.0f} s' if seconds < 60 else f'{seconds / 60:.0f} min' if seconds < 5400 else f'{seconds / 3600:.1f} h'
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]], align: str) -> str:

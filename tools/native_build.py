@@ -6,6 +6,8 @@
 """
 
 import concurrent.futures
+import contextlib
+import importlib.util
 import os
 import pathlib
 import shlex
@@ -47,6 +49,17 @@ FLAGS = [*_ROWS.pop('all'), *SAME_RESULTS, f'-I{SOURCES}']
 THREADS = _ROWS.pop('threads')
 PROCESSORS = {name: macro for name, (macro, *_) in _ROWS.items()}  # instruction set -> the compiler's macro for its processors
 INSTRUCTION_SETS = {name: flags for name, (_, *flags) in _ROWS.items()}  # the suffix of a file's name -> the flags of its compilation
+
+
+def _module(path):
+    """Return a module of the package that needs nothing else of it, which cannot be imported before it is installed."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ProgressLine = _module(ROOT / 'bmx_melius' / 'reporting.py').ProgressLine
 
 
 class BuildError(Exception):
@@ -194,11 +207,26 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
         results.append(str(result))
         if outdated(result, [source, *headers]):
             commands.append([*compiler, *flags, '-c', str(source), '-o', str(result)])
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(_run, commands))
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, _terminal() as terminal:
+        for _ in ProgressLine(pool.map(_run, commands), total=len(commands), description='compiling', unit='files', stream=terminal):
+            pass
     fresh = target.with_name(target.name + '.new')
     _run([*compiler, '-shared', *results, *link_flags, '-o', str(fresh)])
     os.replace(fresh, target)  # processes that have loaded the old library keep it
+
+
+_OF_PIP = '_PYPROJECT_HOOKS_BUILD_BACKEND', 'PEP517_BUILD_BACKEND'  # variables that it sets for a build
+
+
+@contextlib.contextmanager
+def _terminal():
+    """Yield the terminal for messages: standard error, or that of the user where pip runs the build and shows nothing of it."""
+    with contextlib.ExitStack() as stack:
+        stream = None
+        if any(name in os.environ for name in _OF_PIP):
+            with contextlib.suppress(OSError):  # there is none
+                stream = stack.enter_context(open('/dev/tty', 'wb', buffering=0))
+        yield stream
 
 
 def _inside(source):

@@ -8,6 +8,7 @@ from ..arguments import positive_int
 from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..files.exported import Exported
+from ..reporting import ProgressLine
 from .options import add_input_size, add_json_flag, add_network, print_json
 
 _EXAMPLES = """\
@@ -178,14 +179,12 @@ def _input_shape(arguments, image_shape):
 
 
 def _compare(prefix, exported, input_shape, arguments, groups, forms):
-    from tqdm import tqdm
-
     from ..bench.comparison import compare
     from ..bench.rounds import busy_cores
     from ..bench.rows import busy_rows, layer_rows, mobilenet_rows, network_rows, onnx_rows
 
     def progress(items, description):
-        return tqdm(items, desc=description, file=sys.stderr)
+        return ProgressLine(items, total=len(items), description=description, unit='rounds')
 
     threads, rounds = arguments.threads, min(_ROUNDS, arguments.repetitions)
     if _is_onnx(arguments):

@@ -66,7 +66,15 @@ def run(arguments, output):
     input_shape = (1, *spec.shape) if spec and not arguments.input_shape else shape_of_input(arguments.input_shape, source)
     names = image_options.listed_names(arguments.classes_file) if arguments.classes_file else None
     report = convert(
-        symbol, params, target.prefix, input_shape, arguments.verify, input_spec=spec, class_names=names, **precisions(arguments)
+        symbol,
+        params,
+        target.prefix,
+        input_shape,
+        arguments.verify,
+        input_spec=spec,
+        class_names=names,
+        **precisions(arguments),
+        progress=not arguments.json,
     )
     if arguments.json:
         print_json(report.to_json(), output)

@@ -4,9 +4,10 @@ import os
 import sys
 
 from ..arguments import add_val_fraction, positive_int
-from ..errors import UserError
+from ..errors import UserError, counted
 from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
+from ..reporting import ProgressLine
 from . import image_options
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag, print_json
@@ -223,7 +224,7 @@ def _of_zoo(arguments, description, images):
         ) from error
     if not written:
         print(
-            f'note: no checkpoint beside {arguments.params} describes its network; assuming {model["classes"]} classes{stem}',
+            f'note: no checkpoint beside {arguments.params} describes its network; assuming {counted(model["classes"], "class")}{stem}',
             file=sys.stderr,
         )
     network.hybridize(static_alloc=True, static_shape=True)
@@ -231,10 +232,8 @@ def _of_zoo(arguments, description, images):
 
 
 def _with_progress(batches, numbers, total):
-    """Yield the batches with the class numbers of the network as labels, and show a progress bar if standard error is a terminal."""
-    from tqdm import tqdm
-
-    with tqdm(total=total, desc='evaluating', unit=' images', unit_scale=True, dynamic_ncols=True, disable=None) as bar:
+    """Yield the batches with the class numbers of the network as labels, and show the progress."""
+    with ProgressLine(total=total, description='evaluating', unit='images') as bar:
         for images, labels, names in batches:
             images.wait_to_read()  # pending work of reading must not count as time of the network
             yield images, numbers[labels], names

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 
+from ..errors import counted
 from ..files.io import replacing
 from ..reporting import table
 
@@ -41,7 +42,7 @@ class EvaluationReport:
 
     def text(self, per_class):
         """Return the tables as text; `per_class` adds one of the classes."""
-        parts = [f'{self.images.origin}: {len(self.images)} images, {len(self.names)} classes', self._accuracies()]
+        parts = [f'{self.images.origin}: {counted(len(self.images), "image")}, {counted(len(self.names), "class")}', self._accuracies()]
         for difference in self.differences:
             parts.append(
                 f'different predictions: {difference.predictions} of {len(self.images)}\n'

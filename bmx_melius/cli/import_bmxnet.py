@@ -5,7 +5,7 @@ import os
 import tempfile
 
 from ..arguments import json_object, positive_int, shape
-from ..errors import UserError
+from ..errors import UserError, counted
 from ..files.exported import Exported
 from .options import add_json_flag, print_json, shape_of_input
 
@@ -144,7 +144,7 @@ def _checkpoint_lines(source, report, verbose):
     return [
         f'{source} is a checkpoint of {model["name"]} ({options})',
         *listed,
-        f'{len(matched)} parameters matched{copies}{_WHERE_LISTED if not verbose else ""}',
+        f'{counted(len(matched), "parameter")} matched{copies}{_WHERE_LISTED if not verbose else ""}',
     ]
 
 

@@ -1,5 +1,6 @@
 """``bmx-melius import-larq``: convert weights of a network trained with Larq to files for stock MXNet."""
 
+from ..errors import counted
 from ..files.exported import Exported
 from .options import add_json_flag, print_json
 
@@ -44,4 +45,6 @@ def run(arguments, output):
     if arguments.json:
         print_json({'model': model, 'counts': counts, 'matched': matched, 'written': written}, output)
     else:
-        print(f'{arguments.model} of {model["classes"]} classes, {counts["ops"]:,.0f} OPs: wrote {", ".join(written)}', file=output)
+        print(
+            f'{arguments.model} of {counted(model["classes"], "class")}, {counts["ops"]:,.0f} OPs: wrote {", ".join(written)}', file=output
+        )

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from ..arguments import add_val_fraction, positive_int
-from ..errors import UserError
+from ..errors import UserError, counted
 from .options import add_json_flag, exit_at_sigterm, print_json
 
 _EXAMPLES = """\
@@ -85,8 +85,8 @@ def run(arguments, output):
         print(f'note: {difference}', file=output)
     for part, size in sizes.items():
         print(
-            f'{os.path.join(target, part)}.rec  {len(images.images[part]):,} images of {len(images.class_names):,} classes, '
-            f'{size / 2**20:,.1f} MB',
+            f'{os.path.join(target, part)}.rec  {counted(len(images.images[part]), "image")} of '
+            f'{counted(len(images.class_names), "class")}, {size / 2**20:,.1f} MB',
             file=output,
         )
 

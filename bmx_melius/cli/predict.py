@@ -6,7 +6,7 @@ import os
 import sys
 
 from ..arguments import positive_int
-from ..errors import UserError, describe_os_error, printable
+from ..errors import UserError, counted, describe_os_error, printable
 from ..files.exported import Exported
 from ..files.io import replacing, require_writable
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES
@@ -131,7 +131,7 @@ def _write_table(path, predictions, output):
         return
     with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
         csv.writer(file, lineterminator='\n').writerows(rows)
-    print(f'{path}: {len(predictions):,} images', file=output)
+    print(f'{path}: {counted(len(predictions), "image")}', file=output)
 
 
 def _list_images(paths):
@@ -151,6 +151,6 @@ def _list_images(paths):
                 + (f', but folders: give {os.path.join(path, "*", "")} for the images in them' if folders else '')
             )
         if ignored:
-            print(f'note: {ignored} other files in {path} are not classified; {FORMAT_NAMES} files can be', file=sys.stderr)
+            print(f'note: not classified in {path}: {counted(ignored, "other file")}; {FORMAT_NAMES} files can be', file=sys.stderr)
         images += [os.path.join(path, name) for name in found]
     return images

@@ -7,7 +7,7 @@ import os
 import time
 
 from ..arguments import positive_int
-from ..errors import UserError
+from ..errors import UserError, counted
 from ..files.exported import Exported
 from ..files.io import check_folder
 from ..process import usable_cores
@@ -90,13 +90,13 @@ def run(arguments, output):
 
 def _compute(arguments, scoring, parts):
     """Compute parts; return the numbers of their images and of those that cannot be read."""
-    from ..reporting import progress_bar
+    from ..reporting import ProgressLine
     from ..scoring.engines import ENGINES
 
     workers, done, unreadable = min(arguments.workers or usable_cores(), len(parts)), 0, 0
     results = ENGINES[arguments.engine](scoring, parts, workers, arguments.address)
     total = sum(len(part.images) for part in parts)
-    with progress_bar(total=total, description='scoring', unit='images') as bar, contextlib.closing(results):
+    with ProgressLine(total=total, description='scoring', unit='images') as bar, contextlib.closing(results):
         for _, images, without_class in results:
             done, unreadable = done + images, unreadable + without_class
             bar.update(images)
@@ -147,4 +147,4 @@ def _report(arguments, output, job, done, unreadable, seconds):
     before = f', {total - done:,} of them before' if done < total else ''
     speed = f'; {done / seconds:,.1f} images a second' if done else ''
     errors = f'; {unreadable:,} could not be read, see the column error' if unreadable else ''
-    print(f'{os.path.relpath(job.scoring.folder)}: {total:,} images{before}{speed}{errors}', file=output)
+    print(f'{os.path.relpath(job.scoring.folder)}: {counted(total, "image")}{before}{speed}{errors}', file=output)

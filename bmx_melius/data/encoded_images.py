@@ -6,7 +6,7 @@ import struct
 from multiprocessing.pool import ThreadPool
 
 from ..errors import UserError, last_line
-from ..reporting import progress_bar
+from ..reporting import ProgressLine
 from ..vision.pixels import decode, format_of
 
 START = 12  # bytes that identify the format
@@ -88,7 +88,7 @@ class EncodedImages(abc.ABC):
         """Return those of `indices` whose images cannot be decoded."""
         with ThreadPool(threads) as pool:
             sound = pool.imap(self._can_be_decoded, indices, BLOCK)
-            bar = progress_bar(sound, total=len(indices), description=f'decoding {os.path.basename(self.path)}', unit='images')
+            bar = ProgressLine(sound, total=len(indices), description=f'decoding {os.path.basename(self.path)}', unit='images')
             return [index for is_sound, index in zip(bar, indices) if not is_sound]
 
     def describe(self, bad):

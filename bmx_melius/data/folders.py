@@ -10,7 +10,7 @@ import numpy as np
 from mxnet.gluon.data import Dataset
 
 from ..errors import UserError, name_some
-from ..reporting import LOG, progress_bar
+from ..reporting import LOG, ProgressLine
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .image_source import ImageSource, TrainingImages
@@ -132,7 +132,7 @@ class ImageFolder(EncodedImages, Dataset):
     def suspects(self, threads):
         with ThreadPool(threads) as pool:
             complete = pool.imap(self._looks_complete, range(len(self)), BLOCK)
-            bar = progress_bar(complete, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
+            bar = ProgressLine(complete, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
             return [index for index, is_complete in enumerate(bar) if not is_complete]
 
     def _looks_complete(self, index):

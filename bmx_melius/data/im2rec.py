@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import UserError, name_some
 from ..files.io import read_text
-from ..reporting import progress_bar
+from ..reporting import ProgressLine
 from ..vision.pixels import decode, format_of
 from ..vision.preprocessing import InputSpec
 from .encoded_images import BLOCK, START, TAIL, looks_complete
@@ -237,7 +237,7 @@ def _run_im2rec(prefix, root, images, encoding, threads):
     # With one process im2rec stops at the first image that it cannot decode; with several it skips such images.
     command = [sys.executable, '-u', '-m', 'mxnet.tools.im2rec', prefix, root, '--num-thread', str(max(2, threads)), *encoding]
     failed, line = False, ''
-    with progress_bar(total=images, description=f'packing {os.path.basename(prefix)}', unit='images') as bar, subprocess.Popen(
+    with ProgressLine(total=images, description=f'packing {os.path.basename(prefix)}', unit='images') as bar, subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', start_new_session=True
     ) as process:
         try:

@@ -9,7 +9,7 @@ from mxnet.gluon.data import Dataset
 
 from ..errors import UserError, last_line, name_some
 from ..files.io import read_text
-from ..reporting import progress_bar
+from ..reporting import ProgressLine
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .mxnet_decoder import decodes_alike
 from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, MAX_CLASSES, end_of_record, read_index, read_record, without_labels
@@ -68,7 +68,7 @@ class RecordFile(EncodedImages):
         if hasattr(content, 'madvise'):
             content.madvise(mmap.MADV_RANDOM)  # read only the pages that are accessed, without read-ahead
         view = np.frombuffer(content, np.uint8)
-        with progress_bar(total=len(self), description=f'checking {os.path.basename(self.path)}', unit='records') as bar:
+        with ProgressLine(total=len(self), description=f'checking {os.path.basename(self.path)}', unit='records') as bar:
             for first in range(0, len(self), CHUNK):
                 self._check_chunk(content, view, slice(first, first + CHUNK))
                 bar.update(min(CHUNK, len(self) - first))

@@ -20,7 +20,7 @@ from ..errors import UserError, did_you_mean, last_line
 from ..files.folder_lock import locked
 from ..files.io import remove_leftovers
 from ..nn.methods.updates import finish_update
-from ..reporting import LOG
+from ..reporting import LOG, ProgressLine
 from .interruption import Interruption
 from .objective import Objective
 from .optimization import BATCH, make_trainer
@@ -332,8 +332,9 @@ def fit(
         progress = checkpoints.load(net, trainer) if resume else training.progress
         training.start(progress, checkpoints.load_arrays() if resume else {})
         try:
-            for _ in training.epochs():
-                for images, labels in training.batches():
+            for epoch in training.epochs():
+                title = f'epoch {epoch + 1} of {num_epochs}'
+                for images, labels in ProgressLine(training.batches(), total=data.updates_per_epoch, description=title, unit='batches'):
                     training.update(images, labels)
                     if on_batch:
                         on_batch(training)

@@ -54,7 +54,7 @@ def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warm
         When no epoch is left after the warm-up.
     """
     if warmup_epochs >= num_epochs:
-        raise UserError(f'{warmup_epochs} warm-up epochs leave nothing of {num_epochs} epochs: lower --warmup-epochs')
+        raise UserError(f'--warmup-epochs {warmup_epochs} leaves nothing of --num-epochs {num_epochs}: lower it')
     warmup = warmup_epochs * updates_per_epoch
     rest = num_epochs * updates_per_epoch - warmup
     beginning = LRScheduler('linear', warmup_lr, lr, niters=warmup + 1) if warmup else LRScheduler('constant', lr, niters=1)

@@ -11,7 +11,7 @@ import mxnet as mx
 from ..analysis.summary import Summary
 from ..analysis.tracing import read_graph
 from ..data.imagenet import with_words
-from ..errors import UserError
+from ..errors import UserError, counted
 from ..files.exported import description_fields
 from ..files.folder_lock import locked
 from ..files.io import check_folder, remove_leftovers
@@ -84,11 +84,11 @@ class Run:
             updates, update, epoch = measure(training)
             epochs = options.num_epochs
             LOG.info(
-                'time       about %s: %d epochs of %s, measured in %s of %.3g s',
+                'time       about %s: %s of %s, measured in %s of %.3g s',
                 duration(epochs * epoch),
-                epochs,
+                counted(epochs, 'epoch'),
                 duration(epoch),
-                '1 update' if updates == 1 else f'{updates} updates',
+                counted(updates, 'update'),
                 update,
             )
         LOG.info('nothing was trained (--dry-run)')
@@ -250,11 +250,13 @@ def _accept_number_of_epochs(options, saved, progress, trainer, updates):
     begun = progress.epoch + (progress.batch > 0)
     if options.num_epochs < begun:
         raise UserError(f'--num-epochs {options.num_epochs}: the run in {options.save_dir} is in epoch {begun} already')
-    change = f'the run is {"extended" if options.num_epochs > before else "shortened"} from {before} to {options.num_epochs} epochs'
+    change = (
+        f'the run is {"extended" if options.num_epochs > before else "shortened"} from {before} to {counted(options.num_epochs, "epoch")}'
+    )
     if options.lr_mode == 'step':
         effect = 'the learning rate decays at the same epochs as before'
     else:
-        effect = f'the {options.lr_mode} schedule is recomputed over {options.num_epochs} epochs'
+        effect = f'the {options.lr_mode} schedule is recomputed over {counted(options.num_epochs, "epoch")}'
     done = progress.epoch * updates + progress.batch
     rates = [row['learning_rate'] for row in progress.history[-1:] if 'learning_rate' in row]
     if done < options.num_epochs * updates:

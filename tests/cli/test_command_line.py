@@ -230,7 +230,7 @@ def test_predict_classifies_the_images_in_a_folder_in_the_order_of_their_names(r
     expected = predicted(run('predict', exported, inner, *images, '--json')[1])
     assert status == 0 and predicted(output) == expected and [image for image, _ in expected] == [str(inner), *map(str, images)]
     assert errors.splitlines() == [
-        f'note: 1 other files in {folder} are not classified; JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm or NPY files can be'
+        f'note: not classified in {folder}: 1 other file; JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm or NPY files can be'
     ]
 
 

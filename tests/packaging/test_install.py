@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import zipfile
 
 import pytest
 from support.paths import ROOT
+from support.terminals import in_terminal
 
 SHIPPED = ('bmx_melius', 'model_zoo', 'tools', 'train_imagenet.py', 'setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE')
 UNINTERESTING = shutil.ignore_patterns('*.so', '__pycache__')
@@ -299,3 +301,24 @@ def test_scripts_name_the_packages_that_they_lack_in_one_line(tmp_path, script, 
     done = subprocess.run([f'tools/{script}', 'python'], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={'PATH': str(tmp_path)})
     assert done.returncode == 1 and done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert f'apt-get install {packages})' in done.stderr
+
+
+COMPILATION = """
+import os, pathlib, time
+sys.path.insert(0, sys.argv[1])
+import native_build
+native_build.ProgressLine.DELAY, native_build.ProgressLine._PAUSE = 0, 0.01
+native_build._run = lambda command: time.sleep(0.05)
+os.replace = lambda *paths: None
+jobs = [(pathlib.Path(f'{number}.cc'), []) for number in range(8)]
+native_build._compile_and_link(['c++'], jobs, [], pathlib.Path('objects'), pathlib.Path('library.so'), [])
+"""
+
+
+@pytest.mark.parametrize('by_pip', [True, False])
+def test_compilation_shows_its_progress_on_the_terminal_also_where_pip_keeps_its_output(by_pip, tmp_path):
+    environment = {'_PYPROJECT_HOOKS_BUILD_BACKEND': 'build_backend'} if by_pip else {}
+    for streams in ((), ('stderr',)):
+        shown, done = in_terminal(COMPILATION, str(ROOT / 'tools'), streams=streams, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert bool(re.search(r'compiling: \d of 8 files \(\d+%\)', shown)) == (by_pip or bool(streams))

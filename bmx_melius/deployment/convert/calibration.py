@@ -5,7 +5,8 @@ from typing import Optional
 
 import numpy as np
 
-from ...errors import UserError, name_some
+from ...errors import UserError, counted, name_some
+from ...reporting import SILENT
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
@@ -65,7 +66,7 @@ class QuantizationReport:
             shares = np.array(list(self.signs.values()))
             worst = sorted(self.signs, key=self.signs.get, reverse=True)[:3]
             lines.append(
-                f'on {self.images} images, signs that differ: {shares.mean():.2%} on average, most in '
+                f'on {counted(self.images, "image")}, signs that differ: {shares.mean():.2%} on average, most in '
                 + ', '.join(f'{name} ({self.signs[name]:.2%})' for name in worst)
             )
         lines.append(
@@ -81,7 +82,7 @@ class QuantizationReport:
         return '\n'.join(lines)
 
 
-def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=()):
+def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=(), progress=SILENT):
     """Quantize a program for calibration images.
 
     Parameters
@@ -100,6 +101,8 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
         Name of each convolution of the program, in order; the default is as for `names`.
     keep_float : sequence of str
         Names of layers that remain float32.
+    progress : callable
+        Makes the `ProgressLine` of each step.
 
     Returns
     -------
@@ -118,10 +121,11 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
         raise UserError('there are no calibration images')
     require_known(method)
     spec = input_spec if _are_pixels(batches, input_spec) else None
-    ranges = _ranges(program, batches, method)
+    ranges = _ranges(program, progress(batches, total=len(batches), description='calibrating', unit='batches'), method)
     result = quantize(program, ranges, spec, [number for name in keep_float for number in numbers[name]])
     report = _compared(program, result, batches, method, names or {})
-    report.changes, report.keep_float = _changes(program, ranges, spec, numbers, batches), list(keep_float)
+    report.changes = _changes(program, ranges, spec, numbers, batches, progress)
+    report.keep_float = list(keep_float)
     return result, report
 
 
@@ -237,12 +241,12 @@ class _Runner:
         return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
 
 
-def _changes(program, ranges, spec, layers, batches):
+def _changes(program, ranges, spec, layers, batches, progress):
     """Return what each layer changes if only this one has 8 bits, see `QuantizationReport.changes`."""
     sample = np.concatenate(batches)[:_MEASURED]
     expected, found = _outputs(program, sample), {}
     deviation = expected.std()
-    for name in layers:
+    for name in progress(layers, total=len(layers), description='measuring 8-bit layers', unit='layers'):
         others = [number for other, numbers in layers.items() if other != name for number in numbers]
         change = np.sqrt(np.square(_outputs(quantize(program, ranges, spec, others).program, sample) - expected).mean())
         found[name] = float(change / deviation) if deviation else float(change > 0)

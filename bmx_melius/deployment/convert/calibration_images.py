@@ -69,6 +69,8 @@ def calibration_batches(source, spec):
     path = os.fspath(source)
     if path.endswith('.npy') and os.path.isfile(path):
         return _of_array(open_npy(path), spec, path)
+    if not os.path.exists(path) and (os.path.dirname(path) or os.path.splitext(path)[1]):  # not the name of a dataset
+        raise UserError(f'there is no {path}, from which the calibration images should be read')
     if spec is None:
         raise UserError(
             f'the preprocessing of the images in {path} is not known: the network has no description (NAME-summary.json); give '

@@ -1,5 +1,6 @@
 """Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
+import functools
 import os
 from typing import Optional, Sequence, Union
 
@@ -12,7 +13,7 @@ from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
 from ...files.symbol_json import SymbolJson
-from ...reporting import LOG
+from ...reporting import LOG, ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
 from .calibration import RANGES
@@ -36,6 +37,7 @@ def convert(
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
+    progress: bool = True,
 ) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -68,6 +70,8 @@ def convert(
         numbers on each side; ``'minmax'``, all numbers.
     keep_float : sequence of str
         With `calibration`, real-valued layers that remain float32, by the names in the report (``report.quantization.changes``).
+    progress : bool
+        Show on the terminal what takes over two seconds, with the time left.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def convert(
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
     calibrated = read_calibration(calibration, ranges, keep_float, Description(fields, 'the description').input_spec(), half)
-    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated)
+    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated, functools.partial(ProgressLine, shown=progress))
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
         require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')

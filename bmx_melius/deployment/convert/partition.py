@@ -41,7 +41,7 @@ class Partition:
         return list(dict.fromkeys(self.region_of.values()))
 
 
-def divide(network, comparisons):
+def divide(network, comparisons, progress):
     """Divide a network into regions with binary layers and unconverted nodes.
 
     A network without binary layers becomes one region if all of it can be converted, otherwise none, because packing only some float
@@ -51,12 +51,15 @@ def divide(network, comparisons):
     ----------
     network : Network
     comparisons : network.Comparisons
+    progress : callable
+        Makes a `ProgressLine`.
 
     Returns
     -------
     Partition
     """
-    needs, reasons = _needs(network, comparisons)
+    with progress(total=len(network.graph.nodes), description='converting', unit='operators') as line:
+        needs, reasons = _needs(network, comparisons, line)
     levels = _levels(network, needs, reasons)
     regions, region_of = {}, {}
     all_of_it = not reasons and not any(map(_is_low_bit_layer, levels))
@@ -78,7 +81,7 @@ def _is_low_bit_layer(node):
     return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MAX_BITS
 
 
-def _needs(network, comparisons):
+def _needs(network, comparisons, line):
     """Find what each node reads after conversion, and which nodes cannot be converted.
 
     Returns
@@ -106,6 +109,7 @@ def _needs(network, comparisons):
         except UnsupportedError as error:
             reasons[node] = str(error)
             needs[node] = network.sources(node)
+        line.update()
         waiting.extend(entry.node for entry in needs[node])
     return needs, reasons
 

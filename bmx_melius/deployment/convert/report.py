@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 
-from ...errors import name_some
+from ...errors import counted, name_some
 from .calibration import QuantizationReport
 from .verification import Verification
 
@@ -67,11 +67,11 @@ class Report:
 
     def __str__(self):
         nodes = sum(self.converted.values())
-        lines = [f'{nodes} operators with {self.binary_layers} binary layers became {self.packed_operators} packed']
+        lines = [f'{counted(nodes, "operator")} with {counted(self.binary_layers, "binary layer")} became {self.packed_operators} packed']
         if self.size_after is not None:
             lines.append(
-                f'{self.params_file}: {self.size_after:,} bytes, {self.size_before / self.size_after:.1f} times smaller '
-                f'than {self.size_before:,}' + (' (weights of float layers in half precision)' if self.half else '')
+                f'{self.params_file}: {self.size_after:,} bytes, {_compared(self.size_after, self.size_before)}'
+                + (' (weights of float layers in half precision)' if self.half else '')
             )
         reasons = collections.defaultdict(list)
         for left in self.left:
@@ -95,7 +95,7 @@ class Report:
     def not_binary(self):
         """Return a line about `float_signs`, with the way to make these layers binary."""
         return (
-            f'{self.binary_layers} binary layers; with binary weights, but not computed by bit operations: '
+            f'{counted(self.binary_layers, "binary layer")}; with binary weights, but not computed by bit operations: '
             f'{name_some(self.float_signs)}: what they read is not known to be signs. If it is, use QActivation, or register the function '
             'with bmx.register_quantizer (docs/networks.md, "Your own quantizers")'
         )
@@ -104,10 +104,12 @@ class Report:
         if self.verification is None:
             return 'not verified'
         found = self.verification
-        results = f' and {found.integers:,} results of {found.binary_layers} binary layers' if found.binary_layers else ''
-        binary = f'{found.bits:,} signs{results} equal those of {found.framework}; other ' if found.bits else ''
+        results = (
+            f' and {counted(found.integers, "result")} of {counted(found.binary_layers, "binary layer")}' if found.binary_layers else ''
+        )
+        binary = f'{counted(found.bits, "sign")}{results} equal those of {found.framework}; other ' if found.bits else ''
         engine = (
-            f'verified with the engine ({found.engine}) on the same sample: {found.engine_values:,} values, within '
+            f'verified with the engine ({found.engine}) on the same sample: {counted(found.engine_values, "value")}, within '
             f'{found.engine_deviation:.1e} of the largest one'
             if found.engine
             else 'not verified with the engine, which has not been compiled'
@@ -116,3 +118,12 @@ class Report:
             f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
             f'(most at {found.deviating_node or "none"})\n{engine}'
         )
+
+
+def _compared(after, before):
+    """Return how a number of bytes compares with another one."""
+    larger, smaller = max(after, before), max(1, min(after, before))
+    ratio = f'{larger / smaller:.1f}'
+    if ratio == '1.0':
+        return f'about as many as before ({before:,})'
+    return f'{ratio} times {"smaller" if after < before else "larger"} than {before:,}'

@@ -12,6 +12,7 @@ import dataclasses
 import numpy as np
 
 from ...errors import UserError
+from ...reporting import SILENT
 from ..program.operation_table import BITS_KIND, OPERATIONS
 from ..program.program import Program
 from ..program.reference import apply
@@ -76,7 +77,7 @@ class Verification:
     engine_deviation: float = 0.0
 
 
-def verify(network, lowered, inputs, half=False):
+def verify(network, lowered, inputs, half=False, progress=SILENT):
     """Compare programs with the framework of the network on sample inputs.
 
     Parameters
@@ -86,6 +87,8 @@ def verify(network, lowered, inputs, half=False):
     inputs : dict of str to numpy.ndarray
     half : bool
         Whether weights are stored in float16.
+    progress : callable
+        Makes a `ProgressLine`.
 
     Returns
     -------
@@ -103,14 +106,15 @@ def verify(network, lowered, inputs, half=False):
     result = Verification(network.framework, engine=engine.instruction_sets()[0])
     _require_finite(values, result)
     tolerance = HALF_TOLERANCE if half else network.tolerance
-    for part in lowered:
-        known = _verify_program(part, values, network.computes_sums_exactly, result, tolerance)
-        if result.engine:
-            _verify_engine(part, known, result, tolerance)
+    with progress(total=sum(len(part.program.operations) for part in lowered), description='verifying', unit='operations') as line:
+        for part in lowered:
+            known = _verify_program(part, values, network.computes_sums_exactly, result, tolerance, line)
+            if result.engine:
+                _verify_engine(part, known, result, tolerance)
     return result
 
 
-def _verify_program(lowered, values, exact_sums, result, tolerance):
+def _verify_program(lowered, values, exact_sums, result, tolerance, line):
     """Compare the interpreter with the framework; return the value of each number: the framework's, or computed where it has none.
 
     `exact_sums` is whether the results of binary layers must be equal.
@@ -121,6 +125,7 @@ def _verify_program(lowered, values, exact_sums, result, tolerance):
     for number, operation in enumerate(lowered.program.operations, first):
         computed = apply(operation, [known[source] for source in operation.inputs])
         known[number] = computed
+        line.update()
         entry = lowered.origins.get(number)
         if entry not in values:
             continue
@@ -186,7 +191,8 @@ def _require_distance_from_thresholds(lowered, known, computed, result):
             place = f'node {entry.node.name}' if entry else 'a sign'
             raise VerificationError(
                 f'{place}: {wrong} of {known[source].size} signs of the sample are those of numbers at their threshold, where the rounding '
-                f'of {result.framework} decides; nothing was written'
+                f'of {result.framework} decides; nothing was written. A normalization or a bias before the sign takes the numbers away '
+                'from it; without verification (--no-verify, verify=False) the network is packed, and its own rounding decides'
             )
 
 

@@ -30,6 +30,12 @@ class WeightParts:
     parts: list
     means: 'np.ndarray | None'
 
+    @property
+    def numbers(self):
+        """How many numbers describe a filter beside its signs: magnitudes of each part, and a mean."""
+        magnitudes = [np.sort(np.abs(part).reshape(len(part), -1), axis=1) for part in self.parts]
+        return sum(int((np.diff(row, axis=1) > 0).sum(axis=1).max(initial=0)) + 1 for row in magnitudes) + (self.means is not None)
+
 
 def weight_parts(weight):
     """Return the `WeightParts` of a weight (filters, ...), or None if it has more than four levels in a filter."""

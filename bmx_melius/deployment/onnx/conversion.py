@@ -1,14 +1,16 @@
 """Import of ONNX models: from a file to a packed network, with a report."""
 
 import dataclasses
+import functools
 import os
 from typing import Optional, Sequence, Union
 
 import numpy as np
 
 from ...analysis.graph import InputShape
-from ...errors import UserError, name_some
+from ...errors import UserError, counted, name_some
 from ...files.exported import Exported
+from ...reporting import ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
 from ..convert.calibration import RANGES
@@ -16,13 +18,15 @@ from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
-from . import layers, normalization  # noqa: F401  register their translations
+from . import normalization  # noqa: F401  registers its translations
 from .evaluation import Evaluator, input_shapes
+from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
+from .layers import READS_REAL, REAL_WEIGHTS
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
-from .ties import share_of_ties, without_ties
+from .ties import share_of_ties, with_comparisons
 from .translation import Translator
 from .trial import require_computable
 
@@ -63,7 +67,8 @@ class ImportReport:
     def __str__(self):
         weights = sum(layer.weights for layer in self.layers)
         bits = sum(layer.bits * layer.weights for layer in self.layers) / weights
-        lines = [f'{self.binary_layers} binary layers of {len(self.layers)} convolutions and dense layers; {bits:.2f} bits a weight']
+        among = '1 convolution or dense layer' if len(self.layers) == 1 else f'{len(self.layers)} convolutions and dense layers'
+        lines = [f'{counted(self.binary_layers, "binary layer")} of {among}; {bits:.2f} bits a weight']
         lines += [f'stays real-valued: {layer.name}: {layer.reason}' for layer in self.layers if layer.reason]
         return '\n'.join([*lines, *self.notes, *str(self.conversion).split('\n')[1:]])
 
@@ -80,6 +85,7 @@ def import_onnx(
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
+    progress: bool = True,
 ) -> ImportReport:
     """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -106,6 +112,8 @@ def import_onnx(
         Names of the classes.
     calibration, ranges, keep_float
         Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
+    progress : bool
+        Show on the terminal what takes over two seconds, with the time left.
 
     Returns
     -------
@@ -133,29 +141,41 @@ def import_onnx(
     exported = Exported(prefix)
     exported.require_writable()
     calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half)
-    require_computable(model_file, input_shape)
-    model = read_model(model_file)
-    evaluator = Evaluator(model, input_shapes(model, input_shape))
+    lines = functools.partial(ProgressLine, shown=progress)
+    with lines(total=2, description='computing the model', unit='times') as line:
+        require_computable(model_file, input_shape)
+        line.update()
+        model = read_model(model_file)
+        evaluator = Evaluator(model, input_shapes(model, input_shape))
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
+    _require_inference(model, evaluator)
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
-    outputs = translator.translate(model.outputs)
+    outputs = translator.translate(model.outputs, lines)
     tied = list(translator.tied)
     if tied:
         _require_permission(model, translator, zero_is_positive)
         tied_most, share = share_of_ties(evaluator, translator.tied)
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
-        translator = Translator(without_ties(evaluator, translator.tied), steps)
+        evaluator = with_comparisons(evaluator, steps)
+        translator = Translator(evaluator, steps)
+        outputs = translator.translate(model.outputs, lines)
+    exact, shares = exact_steps(evaluator, translator.steps)
+    if exact:
+        evaluator = with_comparisons(evaluator, exact)
+        translator = Translator(evaluator, {**translator.steps, **exact})
         outputs = translator.translate(model.outputs)
     if model.precision:
         translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason for layer in translator.layers):
-        raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}')
-    packed = pack(translator.network, verify, half, calibrated)
+        lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
+        raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}{lost}')
+    translator.notes += _lost_signs(translator.layers)
+    packed = pack(translator.network, verify, half, calibrated, lines)
     report = packed.report
     if report.left or report.packed_operators != 1:
         first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others
@@ -167,6 +187,12 @@ def import_onnx(
             translator.notes.append(
                 f'{share:.1%} of the signs {tied_most} are between both in a random sample: the outputs differ from those of the model'
             )
+    translator.notes += [
+        f'{share:.1%} of the elements of {name} are decided by the rounding of ONNX Runtime in a random sample: they compare sums of '
+        'integers times a number that are equal to the threshold; the packed network compares the exact sum'
+        for name, share in shares.items()
+        if share >= _FREQUENT
+    ]
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
@@ -179,7 +205,32 @@ def import_onnx(
     exported.write_symbol(packed.symbol, packed.arrays, fields)
     report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
     report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
-    return ImportReport(translator.layers, outputs, translator.notes, report)
+    return ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
+
+
+def _as_stored(found, report):
+    """Return layers with the bits of a weight in the file: real weights may be stored in half precision, or as 8-bit integers."""
+    integers = set(report.quantization.changes) - set(report.quantization.keep_float) if report.quantization else ()
+    bits = {True: 16, False: 32}[report.half]
+    return [dataclasses.replace(layer, bits=8 if layer.name in integers else bits) if layer.reason else layer for layer in found]
+
+
+def _require_inference(model, evaluator):
+    """Raise `UserError` for normalizations and dropout in training mode: each run of such a model has another result."""
+    for operator in model.operators:
+        if operator.kind == 'BatchNormalization':
+            trains, hint = operator.attributes.get('training_mode', 0), ''
+        elif operator.kind == 'Dropout':
+            ratio, mode = (evaluator.constant(name) if name else None for name in (*operator.inputs[1:3], '', '')[:2])
+            trains = mode is not None and mode.any() and (ratio is None or ratio > 0)
+            hint = ', and F.dropout with training=self.training'
+        else:
+            continue
+        if trains:
+            raise UserError(
+                f'{model.path}: node {operator.name} ({operator.kind}) is in training mode: export the network in evaluation mode '
+                f'(net.eval()){hint}'
+            )
 
 
 def _require_permission(model, translator, zero_is_positive):
@@ -191,6 +242,24 @@ def _require_permission(model, translator, zero_is_positive):
             f'{step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive '
             '(zero_is_positive=True) to take 1 there'
         )
+
+
+def _lost_signs(layers):
+    """Return what may have happened to the signs of layers that have only weights, or only inputs, of few levels."""
+    hints = []
+    weights = [layer.name for layer in layers if layer.reason.startswith('its weights have') and layer.reason.endswith(READS_REAL)]
+    inputs = [layer.name for layer in layers if layer.reason == REAL_WEIGHTS]
+    if weights:
+        hints.append(
+            f'{name_some(weights)}: if the network takes the sign of what is read there through .data (x.data = x.data.sign()), which an '
+            'exporter does not see, the sign was lost: return it from forward (x = x.sign()), and export again'
+        )
+    if inputs:
+        hints.append(
+            f'{name_some(inputs)}: if the network binarizes these weights through .data, the export has the real ones: store the binarized '
+            'ones before it, or binarize in forward'
+        )
+    return hints
 
 
 def _why_not(translator):

@@ -14,6 +14,9 @@ from ...nn import marks
 from ..convert.weight_levels import WeightParts, weight_parts
 from .translation import Layer, UntranslatableError, padding_of, translate, window_of
 
+READS_REAL = 'real numbers'  # the end of a reason
+REAL_WEIGHTS = 'its weights are real; it reads few levels'
+
 
 @translate('Conv')
 def _convolution(t, operator):
@@ -34,7 +37,7 @@ def _before_padding(t, operator, window):
     """Return the name of the value that a convolution pads, and with what; add the padding of an operator before it to its window."""
     name = operator.inputs[0]
     producer = t.evaluator.producers.get(name)
-    if producer is None or producer.kind != 'Pad':
+    if producer is None or producer.kind != 'Pad' or producer.attributes.get('mode', 'constant') != 'constant':
         return name, 0.0
     before, after, value = padding_of(t, producer)
     own = any(window['pad']) or any(window['pad_end'])
@@ -94,6 +97,12 @@ def _transposed_convolution(t, operator):
     t.add(operator, 'Deconvolution', [t.entry(operator.inputs[0]), *parameters], attributes)
 
 
+def _of_few_levels(weight):
+    """Return the `WeightParts` of a weight; None for real numbers, also for few of them, of which each is another level."""
+    parts = weight_parts(weight)
+    return parts if parts and parts.numbers < weight[0].size else None
+
+
 class _Linear:
     """A convolution or dense layer.
 
@@ -119,7 +128,8 @@ class _Linear:
         t = self._t
         if bias is not None and bias.shape != (len(weight),):
             raise UntranslatableError(f'its bias has the shape {bias.shape}, not one element for each of its {len(weight)} filters')
-        parts = weight_parts(weight) if signs else None
+        binary = _of_few_levels(weight)
+        parts = binary if signs else None
         if parts and self._can_pack(signs):
             entry = self._binary(signs, parts, weight, bias)
             t.layers.append(Layer(self._operator.name, weight.size, len(parts.parts)))
@@ -128,8 +138,7 @@ class _Linear:
                 raise UntranslatableError(f'its input is padded with {self._pad_value:g}, and it is not a binary layer')
             inputs = [t.entry(name), self._constant(weight, 'weight')] + ([] if bias is None else [self._constant(bias, 'bias')])
             entry = self._node(inputs, len(weight))
-            binary = weight_parts(weight)
-            reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
+            reads = READS_REAL if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
             count = len(binary.parts) if binary else 0
             weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
             reason = f'its weights {weights} it reads {reads}'

@@ -11,6 +11,7 @@ import os
 import numpy as np
 
 from ...errors import UserError, is_printable, last_line, printable
+from .other_formats import other_format
 
 MAX_BYTES = 1 << 30  # of a file with its external data
 MAX_NODES = 1 << 14
@@ -108,9 +109,9 @@ def read_model(path):
     try:
         proto.ParseFromString(content)
     except Exception as error:  # protobuf's implementations raise different classes
-        raise UserError(f'{path} is not an ONNX model, or damaged: {last_line(error)}') from error
+        raise UserError(_not_a_model(path, content, last_line(error))) from error
     if not proto.graph.node or not proto.graph.output or not proto.opset_import:
-        raise UserError(f'{path} is not an ONNX model, or damaged: it has no operators, or no output')
+        raise UserError(_not_a_model(path, content, 'it has no operators, or no output'))
     _require_opset(proto, path)
     proto = _without_functions(onnx, proto, path)
     if len(proto.graph.node) > MAX_NODES:
@@ -146,7 +147,8 @@ def _content(path):
     """Return the bytes of a file of at most `MAX_BYTES`. Devices and pipes, which may have no end, are refused."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):
-            raise UserError(f'{path} is not a file')
+            folder = ': give the .onnx file in this folder' if os.path.isdir(path) else ''
+            raise UserError(f'{path} is not a file{folder}')
         size = os.path.getsize(path)
         if size > MAX_BYTES:
             raise UserError(f'{path} has {size} bytes; models of at most {MAX_BYTES} bytes are read')
@@ -156,6 +158,11 @@ def _content(path):
         if isinstance(error, UserError):
             raise
         raise UserError(f'{path} cannot be read: {getattr(error, "strerror", error)}') from error
+
+
+def _not_a_model(path, content, reason):
+    other = other_format(path, content)
+    return f'{path} is not an ONNX model, but {other}' if other else f'{path} is not an ONNX model, or damaged: {reason}'
 
 
 def _first_line(error):

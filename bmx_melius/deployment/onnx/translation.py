@@ -18,8 +18,10 @@ import math
 import numpy as np
 
 from ...errors import UserError
+from ...reporting import SILENT
 from ..convert.builder import map_shape
 from ..convert.network import Entry
+from .axis_maps import add_axis_maps
 from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
 from .moves import MOVING, add_selection, moving_cone, selection
@@ -115,6 +117,8 @@ class Translator:
         What was left out.
     tied : dict of str to recognition.Step
         Values that are signs, but 0 where their argument is.
+    steps : dict of str to (recognition.Step or None)
+        By the name of each value that was looked at.
     """
 
     def __init__(self, evaluator, steps=None):
@@ -124,7 +128,7 @@ class Translator:
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
         self.reshaped, self.last = {}, {}  # name of a value with the elements of a map, in another shape or the channels last -> Entry
-        self._steps = dict(steps or {})
+        self.steps = dict(steps or {})
         self._rounded = _rounded_values(evaluator.model.operators)
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -192,7 +196,7 @@ class Translator:
 
     # --- translation ----------------------------------------------------------------------------------------------------------------
 
-    def translate(self, outputs):
+    def translate(self, outputs, progress=SILENT):
         """Translate what the given outputs of the model depend on; return the names of the values that the network outputs.
 
         Operators at the end that have no packed form and no weights are left out: softmax, after which the largest number is still the
@@ -200,11 +204,13 @@ class Translator:
         """
         for name in self.network.shapes:
             self.set(name, self.network.add_input(name))
-        for operator in self._needed(outputs):
+        with progress(total=len(self.evaluator.model.operators), description='looking for signs', unit='operators') as line:
+            needed = self._needed(outputs, line)
+        for operator in needed:
             try:
                 self._translate(operator)
             except UntranslatableError as error:
-                if operator.kind in MOVING and self._select(operator):
+                if operator.kind in MOVING and (self._select(operator) or self._map_axes(operator)):
                     continue
                 reason = str(error) if isinstance(error, RefusedError) else self._cause(operator)
                 reason = reason or f'node {operator.name} ({operator.kind}): {error}'
@@ -219,14 +225,25 @@ class Translator:
     def _select(self, operator):
         """Add the outputs of an operator that moves elements as selections from a map; return whether all of them are such."""
         for number, output in enumerate(operator.outputs):
-            cone = moving_cone(
-                self.evaluator, output, lambda name: name in self._entries and self.evaluator.sampled[name].dtype == np.float32
-            )
+            cone = moving_cone(self.evaluator, output, self._is_map)
             chosen = cone and selection(self.evaluator, cone, output)
             piece = dataclasses.replace(operator, name=f'{operator.name}_{number}' if number else operator.name, outputs=[output])
             if not chosen or not add_selection(self, piece, cone, chosen):
                 return False
         return True
+
+    def _map_axes(self, operator):
+        """Add the output of an operator as a selection of rows and columns of a map; return whether it is one."""
+        producers = self.evaluator.producers
+        cone = moving_cone(  # from before the moves of its parts
+            self.evaluator,
+            operator.outputs[0],
+            lambda name: self._is_map(name) and (name not in producers or producers[name].kind not in MOVING),
+        )
+        return len(operator.outputs) == 1 and cone is not None and add_axis_maps(self, operator, cone)
+
+    def _is_map(self, name):
+        return name in self._entries and self.evaluator.sampled[name].dtype == np.float32
 
     def keep_signs(self, operator, source):
         """Make the output of an operator signs if the value whose elements it has are signs: those above the middle of both levels."""
@@ -265,7 +282,7 @@ class Translator:
         while waiting:
             name = waiting.pop()
             operator = self.evaluator.producers.get(name)
-            if operator is not None and name in self._refused and not self._steps.get(name) and self._may_be_left_out(operator):
+            if operator is not None and name in self._refused and not self.steps.get(name) and self._may_be_left_out(operator):
                 left_out.append(operator)
                 waiting.extend(source for source in reversed(operator.inputs) if source in self.evaluator.varying)
             else:
@@ -286,7 +303,7 @@ class Translator:
         read = {name for operator in self.evaluator.model.operators for name in operator.inputs}
         return [name for name in self.network.shapes if name not in read]
 
-    def _needed(self, outputs):
+    def _needed(self, outputs, line):
         """Return the operators on which outputs depend, in topological order. What only leads to a step is not among them."""
         waiting, needed = list(outputs), set()
         while waiting:
@@ -295,6 +312,7 @@ class Translator:
             if operator is None or name not in self.evaluator.varying or (operator, name) in needed:
                 continue
             needed.add((operator, name))
+            line.update()
             step = self.step(name)
             padding = step and self._padding_before(step)
             waiting.extend([padding.inputs[0] if padding else step.source] if step else operator.inputs)
@@ -303,10 +321,10 @@ class Translator:
 
     def step(self, name):
         """Return the `Step` by which a value is computed, or None."""
-        if name not in self._steps:
+        if name not in self.steps:
             step = find_step(self.evaluator, name) if name in self.evaluator.producers else None
-            self._steps[name] = step and self._without_positive_factors(step)
-        return self._steps[name]
+            self.steps[name] = step and self._without_positive_factors(step)
+        return self.steps[name]
 
     def _without_positive_factors(self, step):
         """Return a step of what is before positive factors and divisors that depend on the data, such as a deviation.
@@ -343,8 +361,8 @@ class Translator:
 
     def _translate(self, operator):
         for name in operator.outputs:
-            if name in self._steps and self._steps[name]:
-                self._add_step(operator, name, self._steps[name])
+            if name in self.steps and self.steps[name]:
+                self._add_step(operator, name, self.steps[name])
                 return
         if operator.kind not in TRANSLATIONS:
             raise UntranslatableError('there is no packed form of this operator')
@@ -718,8 +736,6 @@ def _quantization(t, operator):
 
 @translate('BatchNormalization')
 def _batch_normalization(t, operator):
-    if operator.attributes.get('training_mode', 0):
-        raise UntranslatableError('it is in training mode: export the network in evaluation mode (net.eval())')
     parameters = [t.network.add_constant(t.require_constant(operator, position), name) for position, name in _statistics(operator)]
     attributes = {'eps': operator.attributes.get('epsilon', 1e-5), 'fix_gamma': False}
     t.add(operator, 'BatchNorm', [t.entry(operator.inputs[0]), *parameters], attributes)
@@ -760,6 +776,8 @@ def window_of(t, operator, kernel, dilation=True):
 @translate('MaxPool', 'AveragePool')
 def _pool(t, operator):
     window = window_of(t, operator, operator.attributes['kernel_shape'], dilation=False)
+    if operator.kind == 'MaxPool':
+        operator = _with_padding_before(t, operator, window)
     beyond = operator.attributes.get('ceil_mode', 0) and _has_windows_beyond(t.shape(operator.inputs[0]), window)
     attributes = {**window, 'pooling_convention': 'full' if beyond else 'valid'}
     attributes['pool_type'] = 'max' if operator.kind == 'MaxPool' else 'avg'
@@ -770,6 +788,27 @@ def _pool(t, operator):
     if len(operator.outputs) > 1 and operator.outputs[1]:
         raise UntranslatableError('it returns indices')
     _moved(t, operator, 'Pooling', attributes, keeps_levels=operator.kind == 'MaxPool')
+
+
+def _with_padding_before(t, operator, window):
+    """Return a maximum pooling that reads what an operator pads, with that padding in its window, if the padding is never the maximum.
+
+    That is minus infinity, and the element at the edge, which is in each window that has padding.
+    """
+    producer = t.evaluator.producers.get(operator.inputs[0])
+    mode = 'none' if producer is None or producer.kind != 'Pad' else producer.attributes.get('mode', 'constant')
+    if mode not in ('constant', 'edge') or any(window['pad']) or any(window['pad_end']):
+        return operator
+    before, after, value = padding_of(t, producer, mode)
+    widths = before[2:], after[2:]
+    within = all(size < kernel for sizes in widths for size, kernel in zip(sizes, window['kernel']))
+    if any(before[:2]) or any(after[:2]) or not within or mode == 'constant' and value > _NEVER_LARGEST:
+        return operator
+    window['pad'], window['pad_end'] = map(tuple, widths)
+    return dataclasses.replace(operator, inputs=[producer.inputs[0], *operator.inputs[1:]])
+
+
+_NEVER_LARGEST = -1e30  # networks that have no infinity pad with the lowest number of their precision
 
 
 def _has_windows_beyond(shape, window):
@@ -947,10 +986,15 @@ def _split(t, operator):
 
 @translate('Pad')
 def _pad(t, operator):
+    if operator.attributes.get('mode', 'constant') != 'constant':
+        if not add_axis_maps(t, operator):
+            raise UntranslatableError('it pads the batch, the channels or a 3-D map by its elements; rows and columns can be padded so')
+        return
     before, after, value = padding_of(t, operator)
     shape = t.shape(operator.inputs[0])
     if value or before[0] or after[0]:
-        raise UntranslatableError(f'it pads with {value:g}; zeros can be packed, and -1 and 1 before a binary layer')
+        ways = 'zeros can be packed, -1 and 1 before a binary layer, and minus infinity before maximum pooling'
+        raise UntranslatableError(f'it pads with {value:g}; {ways}')
     entry = t.entry(operator.inputs[0])
     if before[1] or after[1]:
         if any(before[2:]) or any(after[2:]):
@@ -981,10 +1025,10 @@ def _zeros(t, operator, entry, count):
     return zeros
 
 
-def padding_of(t, operator):
-    """Return the padding of an operator `Pad` before and after each axis, and its value."""
+def padding_of(t, operator, mode='constant'):
+    """Return the padding of an operator `Pad` before and after each axis, and its value. Another mode than the given one is refused."""
     rank = len(t.shape(operator.inputs[0]))
-    if operator.attributes.get('mode', 'constant') != 'constant':
+    if operator.attributes.get('mode', 'constant') != mode:
         raise UntranslatableError(f'it pads by {operator.attributes["mode"]}; constants can be packed')
     pads = operator.attributes.get('pads')
     pads = t.require_constant(operator, 1) if pads is None else pads
@@ -1001,56 +1045,12 @@ def padding_of(t, operator):
 
 @translate('Resize', 'Upsample')
 def _resize(t, operator):
-    before, after = t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
-    sizes = list(zip(before[2:], after[2:]))
-    scale = after[2] // before[2]
-    if before[:2] != after[:2] or len(before) != 4 or any(small * scale != large for small, large in sizes):
-        raise UntranslatableError('only the enlargement of rows and columns by a whole number can be packed')
-    mode, places = operator.attributes.get('mode', 'nearest'), operator.attributes.get('coordinate_transformation_mode', 'half_pixel')
-    places = 'asymmetric' if operator.kind == 'Upsample' else places
-    if mode == 'nearest':
-        _require_repetition(operator, places, before[2], scale)
-        t.add(operator, 'UpSampling', attributes={'scale': scale, 'sample_type': 'nearest'})
-        t.keep_signs(operator, operator.inputs[0])
-    elif mode == 'linear' and places in ('half_pixel', 'pytorch_half_pixel'):
-        _interpolated(t, operator, scale)
-    else:
+    for position in range(1, len(operator.inputs)):
+        t.require_constant(operator, position)
+    if not add_axis_maps(t, operator):
         raise UntranslatableError(
-            f'it enlarges by {mode} interpolation of {places} coordinates; nearest, and linear of half_pixel, can be packed'
+            'it changes the batch or the channels, or is not a sum of rows and columns; 1-D and 2-D maps can be resized'
         )
-
-
-def _require_repetition(operator, places, size, scale):
-    """Raise `UntranslatableError` unless the nearest element of each place is the one that is repeated there."""
-    place = np.arange(size * scale)
-    halves = (place + 0.5) / scale - 0.5
-    x = {'asymmetric': place / scale, 'half_pixel': halves, 'pytorch_half_pixel': halves}.get(places)
-    kind = operator.attributes.get('nearest_mode', 'round_prefer_floor') if operator.kind == 'Resize' else 'floor'
-    rounded = {
-        'floor': np.floor,
-        'ceil': np.ceil,
-        'round_prefer_floor': lambda x: np.ceil(x - 0.5),
-        'round_prefer_ceil': lambda x: np.floor(x + 0.5),
-    }
-    if x is None or not np.array_equal(np.clip(rounded[kind](x), 0, size - 1), place // scale):
-        raise UntranslatableError(f'it takes the nearest element ({places}, {kind}), which is not the one that repetition gives')
-
-
-def _interpolated(t, operator, scale):
-    """Add bilinear interpolation: a transposed convolution, divided by the sum of its weights, which is less than 1 at the border."""
-    shape, channels = t.shape(operator.outputs[0]), t.shape(operator.outputs[0])[1]
-    kernel = 2 * scale - scale % 2
-    line = 1 - np.abs((np.arange(kernel) + 0.5) / scale - kernel / (2 * scale))
-    weight = np.broadcast_to(np.outer(line, line), (channels, 1, kernel, kernel))
-    window = {'kernel': (kernel,) * 2, 'stride': (scale,) * 2, 'pad': (scale // 2,) * 2, 'num_filter': channels, 'num_group': channels}
-    inputs = [t.entry(operator.inputs[0]), t.network.add_constant(weight, f'{operator.name}_weight')]
-    entry = t.add_inner(operator, 'Deconvolution', inputs, shape, {**window, 'no_bias': True})
-    for axis in (2, 3):
-        sums = np.convolve(np.kron(np.ones(shape[axis] // scale), np.eye(scale)[0]), line)[scale // 2 :][: shape[axis]]
-        factor = t.network.add_constant((1 / sums).reshape(1, 1, *((-1, 1) if axis == 2 else (1, -1))), f'{operator.name}_border')
-        if axis == 2:
-            entry = t.add_inner(operator, 'broadcast_mul', [entry, factor], shape)
-    t.add(operator, 'broadcast_mul', [entry, factor])
 
 
 @translate('DepthToSpace')

@@ -7,6 +7,7 @@ import mxnet as mx
 from ...arguments import flag_of, require, require_not_negative
 from ...data.datasets import DATASETS
 from ...data.random_operations import MAX_MAGNITUDE
+from ...errors import counted
 from ..optimizer_names import check_optimizer_params
 from ..recording.scalars import check_installed
 
@@ -133,7 +134,7 @@ def _check_initial_weights(options):
         )
     require(
         options.resume_epoch < options.num_epochs,
-        f'--resume-epoch {options.resume_epoch}: the run has only {options.num_epochs} epochs (--num-epochs)',
+        f'--resume-epoch {options.resume_epoch}: the run has only {counted(options.num_epochs, "epoch")} (--num-epochs)',
     )
     for name in () if options.resume else ('resume_params', 'resume_states', 'teacher_params'):
         path = getattr(options, name)

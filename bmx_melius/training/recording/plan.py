@@ -3,7 +3,7 @@
 import math
 
 from ...analysis.checking import check
-from ...errors import UserError
+from ...errors import UserError, counted
 from ...nn.marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
 from ...nn.quantizers import FULL_PRECISION
 from ..objective import LABEL_SMOOTHING
@@ -39,20 +39,21 @@ def describe_run(options, model, source, graph, counts, schedule, attention=None
     return '\n'.join(
         (
             f'preset     {describe_preset(options)}',
-            f'network    {", ".join(filter(None, (options.model, model.get("initial_layers"))))}, {source.classes} classes: '
+            f'network    {", ".join(filter(None, (options.model, model.get("initial_layers"))))}, {counted(source.classes, "class")}: '
             f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(options, graph)}',
             *(f'{heading:10} {text}' for heading, text in (initial or {}).items() if text),
-            f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
+            f'data       {source.origin}: {source.train_images:,} training and {counted(source.validation_images, "validation image")}; '
             f'augmentation {_describe_augmentation(options)}{_describe_bootstrap(options.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
-            f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
+            f'updates    {counted(options.num_epochs, "epoch")} of {counted(updates, "update")} of '
+            f'{counted(source.images_per_update, "image")}',
             f'optimizer  {options.optimizer}'
             + (f', binary weights {options.binary_optimizer} at {options.binary_lr:g}' if options.binary_optimizer else '')
             + f', weight decay {options.wd:g}, seed {options.seed}'
             + (f'; the moving average of the weights is evaluated and exported (ema {options.ema:g})' if options.ema else ''),
             f'objective  {_describe_objective(options, attention)}',
-            f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}; scaling {options.lr_scaling} by '
-            f'{source.images_per_update} / {BATCH} images{_describe_factors(options)}',
+            f'rate       {options.lr_mode}, {counted(options.warmup_epochs, "epoch")} of warm-up: {rates}; scaling {options.lr_scaling} by '
+            f'{source.images_per_update} / {counted(BATCH, "image")}{_describe_factors(options)}',
             f'results    {options.save_dir}',
         )
     )
@@ -86,7 +87,7 @@ def describe_check(net, batches, options):
     except UserError as error:
         return f'not possible: {error}'
     if not problems:
-        return f'bmx.check finds no problem (one pass on {len(images)} images)'
+        return f'bmx.check finds no problem (one pass on {counted(len(images), "image")})'
     lines = [f'bmx.check finds {len(problems)} {"problem" if len(problems) == 1 else "problems"} (docs/training.md explains them):']
     lines += problems[:_PROBLEMS] + ([f'... and {len(problems) - _PROBLEMS} more'] if len(problems) > _PROBLEMS else [])
     if options.last_gamma:
@@ -134,7 +135,7 @@ def _describe_objective(options, attention):
     if options.label_smoothing:
         parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
     if options.mixup:
-        parts.append(f'of mixtures (mixup-alpha {options.mixup_alpha:g}, off in the last {options.mixup_off_epoch} epochs)')
+        parts.append(f'of mixtures (mixup-alpha {options.mixup_alpha:g}, off in the last {counted(options.mixup_off_epoch, "epoch")})')
     if options.cutmix:
         parts.append('of images with a rectangle of another one (cutmix)')
     if options.class_weights:

@@ -80,16 +80,13 @@ def pads_with_zeros(node):
     return node.attributes['mode'] == 'constant' and float(node.attributes.get('constant_value', 0)) == 0
 
 
-@rule('Pad')
-def _pad(builder, node):
-    """Convert zeros to padding of the float convolution that follows, or to a depthwise 1 x 1 `conv`; other modes have no packed form."""
-    if not pads_with_zeros(node):
-        raise UnsupportedError('it pads with other numbers than 0')
+def zero_padding(builder, node):
+    """Add the zeros of a node `Pad`, as a depthwise convolution; return the number of the result."""
     x = builder.real(builder.network.sources(node)[0])
     channels = builder.value(x).channels
     arrays = {'weight': np.ones((channels, 1, 1, 1), dtype=np.float32)}
     attributes = {**POINT, **pad_widths(node), 'out_channels': channels, 'groups': channels, 'has_bias': 0, 'half': 0}
-    builder.set(node, builder.add('conv', [x], arrays, **attributes))
+    return builder.add('conv', [x], arrays, **attributes)
 
 
 @rule('max')

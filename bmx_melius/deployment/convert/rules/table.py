@@ -3,6 +3,7 @@
 RULES = {}  # MXNet operator name -> function (builder, node)
 MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces that of its operator
 
+UNLISTED = set()  # operators that are not MXNet's
 TAKES_3D = set()  # rules of operators that also have a packed form for 3-D maps (`maps_3d`)
 
 _DATA_DEPENDENT = 'it divides by a number that depends on the value, for which there is no operation'
@@ -28,7 +29,6 @@ REASONS = {  # common operators without a rule -> the reason
     'stack': 'it makes a new axis',
     'Embedding': 'it reads indices, and a program computes with float32',
     'RNN': 'a program has no state and no loop',
-    '_contrib_BilinearResize2D': 'it interpolates between positions that depend on the size; UpSampling(bilinear) can be packed',
     '_contrib_AdaptiveAvgPooling2D': 'its windows depend on the size; global pooling can be packed',
 }
 
@@ -38,11 +38,13 @@ def missing_rule(operator):
     return f'the operator {operator} has no packed form' + (f': {REASONS[operator]}' if operator in REASONS else '')
 
 
-def rule(*operators, maps_3d=False):
+def rule(*operators, maps_3d=False, listed=True):
     """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`.
 
-    `maps_3d` is whether it accepts 3-D maps.
+    `maps_3d` is whether it accepts 3-D maps; `listed` is False for operators that are not MXNet's.
     """
+    if not listed:
+        UNLISTED.update(operators)
     return _registered(RULES, operators, maps_3d)
 
 
