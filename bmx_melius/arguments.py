@@ -7,6 +7,15 @@ import json
 from .errors import UserError, did_you_mean
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Formatter that shows the names of a flag as Python 3.13 does, with the argument once: ``-j, --num-data-workers N``."""
+
+    def _format_action_invocation(self, action):
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f'{", ".join(action.option_strings)} {self._format_args(action, self._get_default_metavar_for_optional(action))}'
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that keeps the line breaks of its help text.
 
@@ -14,7 +23,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **kwargs):
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        super().__init__(formatter_class=_Formatter, **kwargs)
 
     def error(self, message):
         raise UserError(f'{message}; see {self.prog} --help')
@@ -23,7 +32,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition('=')[0]
-            self.error(f'unrecognized arguments: {" ".join(unknown)}{did_you_mean(flag, self._option_string_actions)}')
+            shown = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+            self.error(f'unrecognized arguments: {" ".join(unknown)}{did_you_mean(flag, shown)}')
         return found, unknown
 
     def _check_value(self, action, value):
