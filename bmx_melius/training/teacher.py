@@ -66,8 +66,13 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
                 net.load_parameters(params, ctx=devices)
         net.hybridize()
         answer = net(mx.nd.zeros((1, *input_shape), ctx=devices[0])).shape
-    except UserError:
-        raise
+    except UserError as error:
+        if exported or params or pretrained:
+            raise
+        raise UserError(
+            f'--teacher {name} needs weights: give --teacher-params FILE, or --teacher-pretrained larq, or the prefix of an exported network '
+            f'as --teacher ({error})'
+        ) from error
     except (AssertionError, OSError, RuntimeError, TypeError, ValueError, mx.MXNetError) as error:
         raise UserError(f'--teacher {name} cannot be used: {last_line(error)}') from error
     if answer != (1, classes):

@@ -189,6 +189,12 @@ def test_lr_factor_multiplies_rates_and_warns_where_that_of_bmxnet_may_be_meant(
     assert (options.lr_factor, options.lr_decay) == (0.1, 0.1) and ('--lr-decay' in caplog.text) == warns
 
 
+def test_last_gamma_has_no_effect_where_no_normalization_ends_a_block_and_says_so(caplog):
+    assert not parse_options(['--model', 'meliusnet22', '--dataset', 'dummy', '--last-gamma'], model_zoo).last_gamma
+    assert '--last-gamma has no effect: in meliusnet22' in caplog.text
+    assert parse_options(['--model', 'resnet_e18', '--dataset', 'dummy', '--last-gamma'], model_zoo).last_gamma
+
+
 def source(kind, folder, batching=None, **arguments):
     flags = {'records': {'use_rec': True, 'dataset': 'imagenet'}, 'folders': {'dataset': 'imagenet'}, 'digits': {'dataset': 'digits'}}
     return open_source(batching or Batching(4), input_size=8, data_dir=str(folder), **flags[kind], **arguments)
