@@ -50,7 +50,7 @@ def prepare(options, workers):
     check_dtype(options.dtype, devices[0])
 
     # Data: batches of normalized images, shuffled and augmented in each epoch
-    batching = Batching(options.images_per_batch, options.seed, workers.rank, workers.count)
+    batching = Batching(options.images_per_batch, options.seed, workers.rank, workers.count, options.test_run)
     data = open_source(batching, **options.pick(open_source))
     options.measure(data)
 
@@ -105,11 +105,11 @@ def main(arguments=None, program='train_imagenet.py'):
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
         arguments = parse_arguments(sys.argv[1:] if arguments is None else list(arguments), model_zoo, program)
-        series = read_series(arguments, model_zoo)
-        options = None if series else read_options(arguments, model_zoo)
         with logging_to_screen():
+            series = read_series(arguments, model_zoo)
             if series:
                 return series.run(train)  # the stages of a preset, or the members of an ensemble
+            options = read_options(arguments, model_zoo)
             status = train(options)
             if status:
                 LOG.info('continue with --resume --save-dir %s', options.save_dir)

@@ -13,7 +13,8 @@ from .errors import UserError, did_you_mean
 class _Formatter(argparse.HelpFormatter):
     """Fill the prose of a help text to the width of the terminal, and keep its indented lines, which are examples.
 
-    Where an example with its comment is too wide, the comments of all examples beside it are placed above them.
+    Where an example with its comment is too wide, the comments of all examples beside it are placed above them. The names of a flag are
+    shown as Python 3.13 does, with the argument once: ``-j, --num-data-workers N``.
     """
 
     def _fill_text(self, text, width, indent):
@@ -24,6 +25,11 @@ class _Formatter(argparse.HelpFormatter):
             else:
                 lines += textwrap.wrap(' '.join(block), width - len(indent), break_on_hyphens=False, break_long_words=False)
         return '\n'.join(indent + line if line else line for line in lines)
+
+    def _format_action_invocation(self, action):
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f'{", ".join(action.option_strings)} {self._format_args(action, self._get_default_metavar_for_optional(action))}'
 
 
 def _narrowed(examples, width):
@@ -56,7 +62,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition('=')[0]
-            self.error(f'unrecognized arguments: {" ".join(unknown)}{did_you_mean(flag, self._option_string_actions)}')
+            shown = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+            self.error(f'unrecognized arguments: {" ".join(unknown)}{did_you_mean(flag, shown)}')
         return found, unknown
 
     def _check_value(self, action, value):

@@ -1,6 +1,7 @@
 """Source of batches from datasets of single images, loaded by Gluon's `DataLoader`."""
 
 import dataclasses
+import itertools
 from typing import List
 
 import mxnet as mx
@@ -74,7 +75,7 @@ class ImageSource(Source):
         yield from validation_batches(self._images.train, self.spec, self.batching.size, self._threads)
 
     def validation(self):
-        yield from _normalized(self._validation, self.spec)
+        yield from _normalized(itertools.islice(self._validation, self.batching.limit), self.spec)
 
 
 def validation_batches(images, spec, batch_size, threads):
@@ -114,7 +115,7 @@ class _ShuffledBatches(gluon.data.Sampler):
         self._epoch, self._first = epoch, first
 
     def __len__(self):
-        return self._images // self._batching.images_per_update
+        return self._batching.updates(self._images)
 
     def __iter__(self):
         batching = self._batching

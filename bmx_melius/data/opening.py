@@ -40,6 +40,8 @@ def open_source(
     spec = row.input_spec(input_size, crop_ratio)
     if channels:
         spec = dataclasses.replace(spec, channels=channels, mean=mean or [0] * channels, std=std or [1] * channels)
+    elif mean or std:
+        spec = _with_statistics(spec, mean, std)
     if dataset == 'dummy':
         return DummySource(spec, batching)
     augmentation = dataclasses.replace(
@@ -50,10 +52,10 @@ def open_source(
         found = row.open(data_dir)
         images = TrainingImages(found.train, found.validation, list(row.class_names), f'{dataset} in {data_dir}' if data_dir else dataset)
         return ImageSource(images, spec, augmentation, batching, num_workers, bootstrap)
-    record_file = os.path.expanduser(rec_train or os.path.join(data_dir, 'rec', 'train.rec'))
-    if use_rec:
-        train = _open_records_of('train', record_file, rec_train_idx)
-        validation = _open_records_of('val', os.path.expanduser(rec_val or os.path.join(data_dir, 'rec', 'val.rec')), rec_val_idx)
+    record_files = [os.path.expanduser(path or _record_file(data_dir, part)) for part, path in (('train', rec_train), ('val', rec_val))]
+    if use_rec or os.path.dirname(record_files[0]) == os.path.normpath(data_dir):  # as BMXNet-v2 places them
+        train = _open_records_of('train', record_files[0], rec_train_idx)
+        validation = _open_records_of('val', record_files[1], rec_val_idx)
         for records in (train, validation):
             if records.unlike_mxnet:
                 LOG.warning(
@@ -75,8 +77,8 @@ def open_source(
             f'there is no folder {data_dir}: point --data-dir to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, '
             'or --rec-train and --rec-val to record files, or use --dataset digits, which needs no files'
         )
-    if os.path.isfile(record_file) and not os.path.isdir(os.path.join(data_dir, 'train')):
-        raise UserError(f'{data_dir} has record files, {record_file}: add --use-rec to read them')
+    if os.path.isfile(record_files[0]) and not os.path.isdir(os.path.join(data_dir, 'train')):
+        raise UserError(f'{data_dir} has record files, {record_files[0]}: add --use-rec to read them')
     train, validation = open_folders(data_dir, spec, val_fraction)
     if spec.channels != row.input.channels:
         augmentation = dataclasses.replace(augmentation, saturation=0.0, pca_noise=0.0)  # of three colours
@@ -84,6 +86,22 @@ def open_source(
         mean, std = measure_channels(train)
         spec = dataclasses.replace(spec, mean=mean, std=std)
     return FolderSource(train, validation, data_dir, spec, augmentation, batching, num_workers, bootstrap)
+
+
+def _with_statistics(spec, mean, std):
+    """Return an `InputSpec` with the mean and the standard deviation of flags, each None or a list; gray images ignore those of RGB."""
+    given = {name: values for name, values in (('mean', mean), ('std', std)) if values}
+    if any(len(values) != spec.channels for values in given.values()):
+        LOG.warning('--mean and --std have no effect: they are of RGB images, and these are gray')
+        return spec
+    return dataclasses.replace(spec, **given)
+
+
+def _record_file(data_dir, part):
+    """Return the record file of `part` in a folder: in rec/, as in GluonCV, or directly in the folder, as in BMXNet-v2."""
+    names = [os.path.join('rec', f'{part}.rec'), f'{part}.rec', f'imagenet1k-{part}.rec']
+    paths = [os.path.join(os.path.normpath(data_dir), name) for name in names]
+    return next((path for path in paths if os.path.isfile(path)), paths[0])
 
 
 def _open_records_of(part, path, index):

@@ -68,7 +68,7 @@ class RecordSource(Source):
         if not share:
             return
         batches = self._read(self._validation, min(self.batching.size, share), **self._validation_arguments)
-        for batch in batches:
+        for batch in itertools.islice(batches, self.batching.limit):
             images = batch.data[0].shape[0] - batch.pad  # `pad` is correct only in the first pass of an iterator
             yield batch.data[0][:images], batch.label[0][:images]
 

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Optional
 
 import mxnet as mx
 import numpy as np
@@ -50,17 +50,24 @@ class Batching:
         Seed of shuffling and augmentation.
     part, parts : int
         Rank of this process, and number of processes.
+    limit : int or None
+        Read no more than this many batches of training and of validation images in each epoch.
     """
 
     size: int
     seed: int = 0
     part: int = 0
     parts: int = 1
+    limit: Optional[int] = None
 
     @property
     def images_per_update(self) -> int:
         """Number of images of an update over all processes."""
         return self.size * self.parts
+
+    def updates(self, images: int) -> int:
+        """Return the number of updates in an epoch of this many training images."""
+        return min(images // self.images_per_update, self.limit or images)
 
 
 class Source(abc.ABC):
@@ -93,7 +100,7 @@ class Source(abc.ABC):
         if classes < 2:
             raise UserError('all images are of one class: training needs at least two')
         self.images_per_update = batching.images_per_update
-        self.updates_per_epoch = train_images // self.images_per_update
+        self.updates_per_epoch = batching.updates(train_images)
         if not self.updates_per_epoch:
             raise UserError(f'{train_images} training images do not fill a batch of {self.images_per_update}: lower --batch-size')
         if not validation_images:

@@ -31,7 +31,7 @@ from .saving.stored_checkpoints import read_last, refuse_run
 from .weight_average import WeightAverage
 
 # Arguments of `make_trainer` that `fit` sets, and those that belong to batches of a known size or to runs that are extended.
-_NOT_OF_FIT = ('net', 'updates', 'images_per_update', 'workers', 'parameters', 'lr_scaling', 'resume_epoch')
+_NOT_OF_FIT = ('net', 'updates', 'images_per_update', 'workers', 'parameters', 'lr_scaling', 'num_training_samples', 'resume_epoch')
 
 
 class Stopped(Exception):  # noqa: N818  like StopIteration, it is not always an error

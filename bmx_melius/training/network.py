@@ -15,6 +15,10 @@ INITIALIZERS = {
     'gaussian': mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2),
     'msraprelu': mx.init.MSRAPrelu(),
     'xavier': mx.init.Xavier(),
+    # names of BMXNet-v2
+    'default': mx.init.Xavier(magnitude=2),
+    'msraprelu_avg': mx.init.MSRAPrelu(),
+    'msraprelu_in': mx.init.MSRAPrelu(factor_type='in'),
 }
 
 # Flags that are arguments of the network; networks without such an argument are trained without the flag.

@@ -9,6 +9,7 @@ from gluoncv.utils import LRScheduler, LRSequential
 
 from ..errors import UserError
 from ..optimizers import BinarySplit
+from ..reporting import LOG
 from .optimizer_names import optimizer_defaults
 from .recording.flips import binary_weights
 
@@ -92,7 +93,8 @@ def scaled_rate(lr, images_per_update, scaling):
 def make_trainer(
     net, updates, images_per_update, workers, *, optimizer, lr, num_epochs, wd=0.0, momentum=None, optimizer_params=None, no_wd=False,
     binary_optimizer=None, binary_lr=None, binary_optimizer_params=None, lr_mode='cosine', lr_scaling='none', lr_factor=1.0, lr_decay=0.1,
-    lr_decay_epoch=(), lr_decay_period=0, lr_power=2.0, warmup_epochs=0, warmup_lr=0.0, resume_epoch=0, dtype='float32', parameters=None,
+    lr_decay_epoch=(), lr_decay_period=0, lr_power=2.0, warmup_epochs=0, warmup_lr=0.0, num_training_samples=None, resume_epoch=0,
+    dtype='float32', parameters=None,
 ):  # fmt: skip
     """Return the trainer of a run, with its optimizer and learning-rate schedule.
 
@@ -115,6 +117,17 @@ def make_trainer(
         for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
             parameter.wd_mult = 0.0
 
+    scheduled = num_training_samples // images_per_update if num_training_samples else updates
+    if not scheduled:
+        raise UserError(f'--num-training-samples {num_training_samples}: one update needs {images_per_update} images')
+    if scheduled != updates:
+        LOG.warning(
+            '--num-training-samples %d: the learning rate decays as if epochs had %d updates, and they have %d',
+            num_training_samples,
+            scheduled,
+            updates,
+        )
+
     def arguments_of(optimizer, lr, params):
         """Return the arguments of an optimizer with the base rate `lr`; the schedules of all have the same form."""
         lr = lr_factor * scaled_rate(lr, images_per_update, lr_scaling)
@@ -127,7 +140,7 @@ def make_trainer(
                 lr_mode,
                 lr,
                 num_epochs,
-                updates,
+                scheduled,
                 warmup_epochs,
                 lr_factor * warmup_lr,
                 lr_decay,

@@ -28,7 +28,8 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     params : str or None
         File of weights for `load_parameters`, for a network given by name.
     pretrained : bool or str
-        Use published weights instead, as in `get_model`; they are downloaded if they are not in ~/.mxnet/models.
+        Use published weights instead, as in `get_model`; they are downloaded if they are not in ~/.mxnet/models. Without `params` a network
+        given by name has those of GluonCV, as in GluonCV's training script.
     arguments : dict or None
         Further arguments of `get_model`.
 
@@ -49,11 +50,8 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
             f'--teacher {name} is an exported network, which includes its weights: leave out --teacher-params, '
             '--teacher-pretrained and --teacher-options'
         )
-    if not exported and bool(params) == bool(pretrained):
-        raise UserError(
-            f'--teacher {name} needs weights: give --teacher-params FILE or --teacher-pretrained (downloaded if they are not '
-            'in ~/.mxnet/models), or the prefix of an exported network as --teacher'
-        )
+    if params and pretrained:
+        raise UserError('--teacher-params and --teacher-pretrained both select the weights of the teacher: give only one of them')
     try:
         if exported:
             load_symbol(files.symbol_file)  # refuses what MXNet would execute
@@ -62,14 +60,19 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
                 warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input, which is float32
                 net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
         else:
-            net = get_model(name, pretrained=pretrained, classes=classes, ctx=devices, **(arguments or {}))
+            net = get_model(name, pretrained=pretrained or not params, classes=classes, ctx=devices, **(arguments or {}))
             if params:
                 read_parameters(params)  # refuses damaged files, for which MXNet allocates whatever they announce
                 net.load_parameters(params, ctx=devices)
         net.hybridize()
         answer = net(mx.nd.zeros((1, *input_shape), ctx=devices[0])).shape
-    except UserError:
-        raise
+    except UserError as error:
+        if exported or params or pretrained:
+            raise
+        raise UserError(
+            f'--teacher {name} needs weights: give --teacher-params FILE, or --teacher-pretrained larq, or the prefix of an exported network '
+            f'as --teacher ({error})'
+        ) from error
     except (AssertionError, OSError, RuntimeError, TypeError, ValueError, mx.MXNetError) as error:
         raise UserError(f'--teacher {name} cannot be used: {last_line(error)}') from error
     if answer != (1, classes):

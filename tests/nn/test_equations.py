@@ -178,6 +178,15 @@ def dorefa(s, x, w):
     return conv(two_bits(s, x), rounded, value=0)
 
 
+def dorefa_one_bit(s, x, w, bits):
+    """Its weights: E sign(w / E), with E = mean |w| of the layer, which has no gradient, and the gradient 1 / E of the sign."""
+    steps, scale = 2**bits - 1, s.constant(np.abs(w).mean())
+    inside = ((x >= 0) & (x <= 1)) * 1.0
+    z = steps * np.clip(x, 0, 1)
+    activation = s.estimate((np.floor(z) + (z - np.floor(z) >= 0.5)) / steps, x, inside)
+    return conv(activation, scale * s.estimate(signs(w), w, everywhere(w) / scale), value=0)
+
+
 def hwgq_layer(s, x, w):
     return conv(s.estimate(hwgq(x), x, hwgq_slope(x)), s.estimate(scaled_signs(w), w, everywhere(w)), value=0)
 
@@ -331,6 +340,15 @@ EQUATIONS = {
     'BWN': (lambda: BWNConv2D(4, 3, 1, 1), bwn, inputs(3, beside(0)), 'w'),
     'BWN, stride 2': (lambda: BWNConv2D(4, 3, 2, 1), partial(bwn, stride=2), inputs(3, beside(0)), 'w'),
     'DoReFa-Net': (lambda: DoReFaConv2D(4, 3, 1, 1), dorefa, inputs(3, beside(0, 1 / 6, 0.5, 5 / 6, 1)), 'w'),
+    **{
+        f'DoReFa-Net, 1 bit and {bits}': (
+            lambda bits=bits: DoReFaConv2D(4, 3, 1, 1, bits=1, activation_bits=bits),
+            partial(dorefa_one_bit, bits=bits),
+            inputs(3, beside(0, 0.5 / (2**bits - 1), 1)),
+            'w',
+        )
+        for bits in (1, 2, 4)
+    },
     'HWGQ': (lambda: HWGQConv2D(4, 3, 1, 1), hwgq_layer, inputs(3, beside(0)), 'w'),
     'SYQ': (lambda: SYQConv2D(4, 3, 1, 1), syq, inputs(3, beside(0, 0.5, 1)), 'w scale'),
     'SYQ, 1x1': (lambda: SYQConv2D(4, 1), syq, inputs(3, beside(0, 0.5, 1)), 'w scale'),

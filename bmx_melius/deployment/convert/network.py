@@ -20,6 +20,7 @@ PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
 QUOTIENTS = ('elemwise_div', '_div', '_Div', 'broadcast_div')
 
 MAX_BITS = 2  # of activations and weights of layers that are packed as bit planes
+MAX_BITS_BEFORE_SIGNS = 4  # of activations that a layer with weights of one bit reads: 15 planes, a half of what float32 takes
 
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
@@ -129,9 +130,10 @@ class Network:
         raise NotImplementedError
 
     def levels(self, entry):
-        """Return the levels to which a marked activation of up to `MAX_BITS` bits rounds a value: 0 and positive numbers, ascending.
+        """Return the levels to which a marked activation of few bits rounds a value: 0 and positive numbers, ascending.
 
-        None for other values, and for activations whose levels do not rise with the input or depend on other elements.
+        Few are up to `MAX_BITS`, or `MAX_BITS_BEFORE_SIGNS` where a layer with weights of one bit reads it. None for other values, and for
+        activations whose levels do not rise with the input or depend on other elements.
         """
         raise NotImplementedError
 

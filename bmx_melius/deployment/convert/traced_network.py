@@ -1,6 +1,7 @@
 """An exported network of MXNet with its parameters, and computation of any value with MXNet."""
 
 import collections
+import functools
 
 import mxnet as mx
 import numpy as np
@@ -13,7 +14,7 @@ from ...files.symbol_json import VARIABLE, SymbolJson
 from ...nn import marks
 from .batch_norms import FoldedBatchNorms
 from .mxnet_rounding import MxnetBatchNorm
-from .network import DIFFERENCES, MAX_BITS, SUMS, Entry, Network, is_channelwise_batch_norm, is_marked_shift
+from .network import DIFFERENCES, MAX_BITS, MAX_BITS_BEFORE_SIGNS, SUMS, Entry, Network, is_channelwise_batch_norm, is_marked_shift
 from .thresholds import rising_levels
 
 _STEP_FUNCTIONS = ('round', 'hwgq', 'lq_net')  # quantizers of activations that map each element to a level, whatever the others are
@@ -114,9 +115,22 @@ class TracedNetwork(Network):
         node = self.before_identities(entry).node
         if node not in self._levels:
             is_step_function = node.marks.get(marks.ROLE) == marks.ACTIVATION and node.marks.get('method') in _STEP_FUNCTIONS
-            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= MAX_BITS
+            most = MAX_BITS_BEFORE_SIGNS if node in self._read_with_signs else MAX_BITS
+            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= most
             self._levels[node] = self._rising_levels(node) if has_planes else None
         return self._levels[node]
+
+    @functools.cached_property
+    def _read_with_signs(self):
+        """The nodes whose values, before a shift by the padding, are read by marked layers with weights of one bit."""
+        found = set()
+        for node in self.graph.nodes:
+            if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and marked_bits(node) == 1:
+                entry = self.sources(node)[0]
+                if entry.node.marks.get(marks.ROLE) == marks.CONVOLUTION_INPUT:
+                    entry = self.sources(entry.node)[0]
+                found.add(self.before_identities(entry).node)
+        return found
 
     def _rising_levels(self, node):
         function = self.activation_function(node)

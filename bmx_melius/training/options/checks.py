@@ -56,9 +56,16 @@ def _check_data(options):
         f'--channels {options.channels} is for folders of images, which these data are not; leave the flag out',
     )
     require(
-        (options.mean is None) == (options.std is None) and (options.channels or options.mean is None),
-        '--mean and --std need each other and --channels: give all three, or only --channels, to measure them on the training images',
+        (options.mean is None) == (options.std is None) or not options.channels,
+        '--channels with one of --mean and --std: give both, or none of them, to measure them on the training images',
     )
+    channels = options.channels or DATASETS[dataset].input.channels
+    for name in ('mean', 'std'):
+        count = len(getattr(options, name) or range(channels))
+        require(
+            count == channels or (count == 3 and not options.channels),  # of RGB images, without effect on gray ones
+            f'--{name} has {count} numbers, and the images have {channels} channels: give one for each channel',
+        )
     require(
         not options.randaugment or options.channels in (None, 1, 3),
         f'--randaugment has operations for 1 or 3 channels, not {options.channels}; leave the flag out',

@@ -36,7 +36,8 @@ def expand_config(arguments, parser):
     actions, off = {}, {}
     for action in parser._actions:
         if action.help != argparse.SUPPRESS:
-            actions.update({name.lstrip('-').replace('-', '_'): action for name in (*action.option_strings, action.dest)})
+            actions.setdefault(action.dest, action)
+            actions.update({name.lstrip('-').replace('-', '_'): action for name in action.option_strings})
         if action.type is switch:
             off[action.dest] = f'{action.option_strings[-1]}=off'
         elif action.nargs == 0 and action.const is False:

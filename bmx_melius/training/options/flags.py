@@ -1,6 +1,8 @@
 """Command-line flags of the training program, declared in groups. Those that GluonCV's training script also has keep name and meaning."""
 
 import argparse
+import dataclasses
+from typing import Any
 
 from ...arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int, switch
 from ...data.datasets import DATASETS, LEVELS
@@ -14,33 +16,73 @@ from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
-# Flags of GluonCV's and BMXNet-v2's scripts for features that this program does not have, or that have another name.
-REFUSED = {
-    '--use-dali': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
-    '--dali-cpu': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
-    '--use_se': 'no network of this zoo has squeeze-and-excitation layers',
-    '--use-gn': 'group normalization is not implemented',
-    '--batch-norm': 'the networks of this zoo have batch normalization; for binary_vgg11 use --model-options \'{"batch_norm": true}\'',
+
+def reductions(text):
+    """Convert divisors of channels to the fractions that remain: '2,2.5' -> [0.5, 0.4]."""
+    divisors = numbers(text)
+    if min(divisors) < 1:
+        raise argparse.ArgumentTypeError(f'expected numbers of at least 1 by which the channels are divided, not {text!r}')
+    return [1 / divisor for divisor in divisors]
+
+
+# Names of flags in GluonCV's and BMXNet-v2's scripts -> flag with the same meaning here. A name may have dashes or underscores.
+ALIASES = {
+    '--rgb-mean': '--mean',
+    '--rgb-std': '--std',
     # of BMXNet-v2's image_classification.py
-    '--epochs': 'use --num-epochs',
-    '--data-path': 'use --data-dir',
-    '--num-worker': 'use -j',
-    '--cpu': 'leave it out: without --num-gpus and --gpus the CPU trains',
-    '--prefix': 'use --save-dir',
-    '--log': 'use --logging-file',
-    '--lr-steps': 'use --lr-decay-epoch',
-    '--start-epoch': 'use --resume-epoch with --resume-params, or --resume for an interrupted run',
+    '--bits-a': '--activation-bits',
+    '--downsample-sc-groups': '--shortcut-groups',
+    '--epochs': '--num-epochs',
+    '--data-path': '--data-dir',
+    '--num-worker': '--num-data-workers',
+    '--prefix': '--save-dir',
+    '--log': '--logging-file',
+    '--lr-steps': '--lr-decay-epoch',
+    '--start-epoch': '--resume-epoch',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFlag:
+    """A flag of these scripts for an item of --model-options: its key, its value or the type of its argument, and the help text.
+
+    `gluoncv` begins the names of the networks of GluonCV that take it; networks of `zoo.takes_option` are known.
+    """
+
+    option: str
+    value: Any
+    help: str
+    gluoncv: str = '-'
+
+
+MODEL_FLAGS = {
+    '--growth-rate': ModelFlag('growth_rate', positive_int, 'channels that each block of MeliusNet or BinaryDenseNet adds'),
+    '--init-features': ModelFlag('init_features', positive_int, 'channels after the stem'),
+    '--block-config': ModelFlag('block_numbers', epochs, 'blocks in each stage of meliusnet_flex or binary_densenet_flex'),
+    '--reduction': ModelFlag('transitions', reductions, 'divisors of the channels in the transitions of these networks, such as 2,2.5,3'),
+    '--dilated': ModelFlag('dilations', [1, 1, 2, 4], 'dilate the last stages of MeliusNet or BinaryDenseNet instead of halving the map'),
+    '--batch-norm': ModelFlag('batch_norm', True, 'batch normalization in VGG', gluoncv='vgg'),
+    '--use_se': ModelFlag('use_se', True, 'squeeze-and-excitation layers in ResNeXt', gluoncv='resnext'),
+}
+
+NO_DALI = 'NVIDIA DALI is not supported; leave it out, record files are read by MXNet (--use-rec)'
+# Flags of these scripts for features that this program does not have.
+REFUSED = {
+    '--use-gn': 'group normalization is not supported: it has no form in packed networks; leave it out for batch normalization',
+    **dict.fromkeys(
+        [
+            '--use-dali', '--dali-cpu', '--dali-separ-val', '--dali-threads', '--dali-validation-threads', '--dali-prefetch-queue',
+            '--dali-nvjpeg-memory-padding', '--dali-fuse-decoder', '--flag', '--data-pred', '--image-shape', '--input-layout',
+            '--conv-layout', '--batchnorm-layout', '--pooling-layout', '--num-examples', '--data-val-resize', '--kv-store',
+        ],
+        NO_DALI,
+    ),
+    # of BMXNet-v2's image_classification.py
     '--progress': 'leave it out: the remaining time is shown on the screen',
     '--plot-network': 'leave it out: SAVE_DIR/network.pdf is drawn if graphviz is installed; bmx-melius summary prints a table',
     '--profile': 'use a profiler such as py-spy',
     '--builtin-profiler': 'call mxnet.profiler in a script',
-    '--test-run': 'use --dry-run, which checks flags, files and network without training, or --num-epochs 1 --dataset dummy',
-    '--reduction': 'use --model meliusnet_flex or binary_densenet_flex with --model-options \'{"transitions": [0.5, 0.4, 0.5]}\'',
-    '--growth-rate': 'use --model-options \'{"growth_rate": 64}\'',
-    '--init-features': 'use --model-options \'{"init_features": 64}\'',
-    '--block-config': 'use --model-options \'{"block_numbers": [4, 5, 4, 4]}\' of meliusnet_flex or binary_densenet_flex',
-    '--dilated': 'use --model-options \'{"dilations": [1, 1, 2, 4]}\'',
-}
+}  # fmt: skip
 
 PROGRAM = 'train_imagenet.py'
 EPILOG = """\
@@ -80,8 +122,15 @@ def make_parser(zoo, program=PROGRAM):
     parser.set_defaults(
         new_parameters=None, bootstrap_sha256=None, class_weight_values=None
     )  # not flags: a resumed run takes them from its checkpoint
-    for flag in REFUSED:
-        parser.add_argument(flag, nargs='?', action=_Refuse, help=argparse.SUPPRESS)
+    for flag, reason in REFUSED.items():
+        parser.add_argument(flag, nargs='?', action=_Refuse, const=reason, help=argparse.SUPPRESS)
+    parser.add_argument('--data-backend', type=_data_backend, help=argparse.SUPPRESS)
+    known = parser._option_string_actions
+    for alias, flag in ALIASES.items():
+        known[alias] = known[flag]
+        known[flag].option_strings.append(alias)
+    for name, action in list(known.items()):
+        known.update({'--' + name[2:].replace(*pair): action for pair in ('-_', '_-') if name.startswith('--')})
     return parser
 
 
@@ -130,6 +179,7 @@ def _add_network_flags(group, zoo):
     group.add_argument(
         '--model-options',
         type=json_object,
+        action=_AddOptions,
         default={},
         metavar='JSON',
         help='further arguments of get_model, for example for meliusnet_flex \'{"block_numbers": [2, 2], "transitions": [0.5]}\'',
@@ -147,7 +197,13 @@ def _add_network_flags(group, zoo):
         choices=INITIALIZERS,
         help=f'initialization of the weights; gaussian is Xavier(gaussian, in, 2){_default("initialization")}',
     )
-    group.add_argument('--mode', choices=('hybrid', 'imperative'), default='hybrid', help='hybrid is faster (default: %(default)s)')
+    group.add_argument(
+        '--mode',
+        type=lambda name: 'hybrid' if name == 'symbolic' else name,
+        choices=('hybrid', 'imperative'),
+        default='hybrid',
+        help='hybrid is faster; symbolic: the same (default: %(default)s)',
+    )
     group.add_argument(
         '--dtype',
         choices=('float32', 'float16'),
@@ -161,7 +217,6 @@ def _add_bmxnet_flags(group):
     """Add options of MeliusNet, BinaryDenseNet and residual networks that are flags in BMXNet-v2, whose names are also accepted."""
     group.add_argument(
         '--activation-bits',
-        '--bits-a',
         type=int,
         choices=(*range(1, 9), 32),
         help='bits of activations, if not --bits; 32: real activations',
@@ -195,7 +250,6 @@ def _add_bmxnet_flags(group):
     )
     group.add_argument(
         '--shortcut-groups',
-        '--downsample-sc-groups',
         type=positive_int,
         metavar='N',
         help='groups of the 1x1 convolutions in shortcuts of residual networks (default: 1)',
@@ -207,6 +261,12 @@ def _add_bmxnet_flags(group):
         destination = flag[2:].replace('-', '_')
         group.add_argument(flag, action='store_true', default=None, help=f'{what}, as is the default of BMXNet-v2; {alias}: the opposite')
         group.add_argument(alias, dest=destination, action='store_false', default=None, help=argparse.SUPPRESS)
+    for flag, row in MODEL_FLAGS.items():
+        metavar = 'N' if row.value is positive_int else 'N,...'
+        kind = {'type': _option(row), 'metavar': metavar} if callable(row.value) else {'nargs': 0, 'const': {row.option: row.value}}
+        group.add_argument(
+            flag, dest='model_options', action=_AddOptions, default={}, help=f'{row.help}; {row.option} of --model-options', **kind
+        )
 
 
 def _gpus(text):
@@ -288,7 +348,7 @@ def _add_data_flags(group):
             f'--{name}',
             type=_list_of_numbers,
             metavar='A,B,...',
-            help=f'{what} of each channel, for pixels of 0 to 255 (default with --channels: measured)',
+            help=f'{what} of each channel, for pixels of 0 to 255 (default: that of the dataset; with --channels measured)',
         )
     group.add_argument(
         '--crop-ratio',
@@ -339,8 +399,17 @@ def _add_training_flags(group):
         help=f'number of epochs; the default is lower for small datasets{_default("num_epochs")}',
     )
     group.add_argument('--batch-size', type=positive_int, metavar='N', help=f'images per update on each device{_default("batch_size")}')
+    group.add_argument(
+        '--test-run',
+        nargs='?',
+        const=1,
+        type=positive_int,
+        metavar='N',
+        help='test the whole training: train and validate on only N batches in each epoch (without N: 1)',
+    )
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='number of GPUs; 0 trains on the CPU (default: %(default)s)')
     group.add_argument('--gpus', type=_gpus, metavar='N,N', help='numbers of the GPUs, such as 0,2, instead of --num-gpus')
+    group.add_argument('--cpu', dest='gpus', action='store_const', const=[], help='train on the CPU, as without --num-gpus and --gpus')
     group.add_argument(
         '--kvstore',
         choices=KVSTORES,
@@ -400,7 +469,7 @@ def _add_training_flags(group):
         help='no weight decay for biases and normalization; "off" where the preset turns it on (default: off)',
     )
     group.add_argument('--momentum', type=float, help='momentum of sgd and nag (default: 0.9)')
-    group.add_argument('--lr-mode', choices=MODES, help=_default('lr_mode').strip())
+    group.add_argument('--lr-mode', choices=MODES, help=f'{_default("lr_mode").strip()}, with one of --lr-decay... step')
     group.add_argument('--lr-power', type=float, metavar='P', help=f'exponent of --lr-mode poly; 1 is a linear decay{_default("lr_power")}')
     group.add_argument(
         '--lr-decay',
@@ -424,6 +493,12 @@ def _add_training_flags(group):
         help=f'epochs of linear warm-up ({_by_optimizer("warmup_epochs")}; scaled with the number of epochs)',
     )
     group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'initial learning rate of the warm-up{_default("warmup_lr")}')
+    group.add_argument(
+        '--num-training-samples',
+        type=positive_int,
+        metavar='N',
+        help='images of an epoch for which the learning-rate schedule is computed (default: those of the data)',
+    )
     group.add_argument(
         '--early-stop',
         type=int,
@@ -504,7 +579,15 @@ def _add_output_flags(group):
         metavar='N',
         help='also write a checkpoint every N updates, for long epochs; 0: only after epochs (default: %(default)s)',
     )
-    group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags; --num-epochs N extends it')
+    group.add_argument(
+        '--resume',
+        nargs='?',
+        const=True,
+        default=False,
+        action=_Resume,
+        metavar='FILE',
+        help='continue the run in SAVE_DIR, with its flags; --num-epochs N extends it; with a FILE of weights --resume-params FILE',
+    )
     group.add_argument(
         '--resume-params', metavar='FILE', help='initial weights of a new run; of another number of classes: all but the output layer'
     )
@@ -551,7 +634,34 @@ class _Refuse(argparse.Action):
     """Argparse action of the flags in `REFUSED`, which raises an error."""
 
     def __call__(self, parser, namespace, values, flag=None):
-        parser.error(f'{flag}: {REFUSED[flag]}')
+        parser.error(f'{flag}: {self.const}')
+
+
+class _AddOptions(argparse.Action):
+    """Argparse action that adds the items of a dict to those that other flags have given."""
+
+    def __call__(self, parser, namespace, values, flag=None):
+        given = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, {**(given if isinstance(given, dict) else {}), **(self.const or values)})
+
+
+class _Resume(argparse.Action):
+    """Argparse action of --resume, which with a file is --resume-params, as in BMXNet-v2."""
+
+    def __call__(self, parser, namespace, values, flag=None):
+        setattr(namespace, 'resume' if values is True else 'resume_params', values)
+
+
+def _option(row):
+    """Return the argument type of a `ModelFlag`: the text of its value -> an item of --model-options."""
+    return lambda text: {row.option: row.value(text)}
+
+
+def _data_backend(name):
+    """Return the name of the backend that reads images, 'mxnet'. Raises `ArgumentTypeError` for others."""
+    if name != 'mxnet':
+        raise argparse.ArgumentTypeError(f'{name}: {NO_DALI}' if name.startswith('dali') else f'expected mxnet, not {name!r}')
+    return name
 
 
 def _default(name):

@@ -5,14 +5,16 @@ import dataclasses
 import inspect
 import os
 
-from ...arguments import flag_of
+from ...arguments import flag_of, require
 from ...errors import UserError
 from ...files.io import sha256
+from ...reporting import LOG
 from ..class_weights import class_weights
+from ..network import NETWORK_OPTIONS
 from ..saving.stored_checkpoints import read_last, refuse_run
 from .checks import check_options
 from .config_file import expand_config
-from .flags import PROGRAM, make_parser
+from .flags import MODEL_FLAGS, PROGRAM, make_parser
 from .inherited import with_inherited
 from .presets import AUTO, preset_of, with_defaults
 
@@ -115,6 +117,9 @@ def parse_arguments(arguments, zoo, program=PROGRAM):
         arguments = expand_config(arguments, parser)
     found = parser.parse_args(arguments, argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN)))
     given = {name: value for name, value in vars(found).items() if name in defaults and value is not _NOT_GIVEN}
+    binary = zoo.listed_name(f'binary_{given["model"]}') if 'model' in given and not given.keys().isdisjoint(NETWORK_OPTIONS) else None
+    if binary and given['model'] in zoo.get_gluoncv_list():  # BMXNet-v2 has binary networks of these names, such as resnet18_v1
+        given['model'] = binary
     return Arguments(given, defaults)
 
 
@@ -142,6 +147,12 @@ def read_options(arguments, zoo):
     if not values['resume']:
         if not values['dry_run']:
             refuse_run(values['save_dir'])
+        given = arguments.given
+        if given.get('lr_factor', 1) != 1 and ('lr_decay_epoch' in given or given.get('lr_mode') == 'step'):
+            LOG.warning(
+                '--lr-factor %g multiplies all learning rates; the factor at the steps, which is --lr-factor in BMXNet-v2, is --lr-decay',
+                given['lr_factor'],
+            )
         return complete(with_inherited(values) if values['resume_params'] else values, zoo)
     saved = read_last(values['save_dir'])
     if not saved:
@@ -190,6 +201,15 @@ def complete(values, zoo):
     """Return the `Options` for the values of all flags, a dict, with defaults that depend on other flags. Raises `UserError`."""
     options = Options(**with_defaults(values, zoo))
     check_options(options)
+    if options.last_gamma and options.model in zoo.get_model_list() and not zoo.takes_option(options.model, 'last_gamma'):
+        LOG.warning('--last-gamma has no effect: in %s no normalization ends a residual block', options.model)
+        options.last_gamma = False
+    for flag, row in MODEL_FLAGS.items():
+        takes = zoo.takes_option(options.model, row.option) or options.model.startswith(row.gluoncv) or ':' in options.model
+        require(
+            row.option not in options.model_options or takes,
+            f'{flag} ({row.option} in --model-options): the network {options.model} has no such option; leave it out',
+        )
     if isinstance(options.bootstrap, str) and os.path.isfile(options.bootstrap):  # opening the data reports a missing file
         checksum = sha256(options.bootstrap)
         if options.resume and options.bootstrap_sha256 not in (None, checksum):

@@ -344,6 +344,8 @@ def with_defaults(options, zoo):
             not values['num_gpus'] or values['num_gpus'] == len(values['gpus']), '--num-gpus and --gpus contradict each other: give one'
         )
         values['num_gpus'] = len(values['gpus'])
+    if any(values[name] for name in ('lr_decay', 'lr_decay_epoch', 'lr_decay_period')):
+        fill_in('lr_mode', 'step')  # as in GluonCV and BMXNet-v2, whose default it is
     values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
     dataset = DATASETS[values['dataset']]
     fill_in('data_dir', dataset.data_dir)

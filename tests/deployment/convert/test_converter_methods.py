@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
+from mxnet.gluon.contrib.nn import HybridConcurrent
 from support.conversions import names_of, next_to, programs
 from support.method_layers import BLOCKS, Constants, Gate, LearnedScales, MapScale, Residual, Shift, binary_conv
 from support.small_networks import sequence
@@ -11,7 +12,9 @@ from support.small_networks import sequence
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.program import reference
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.low_bit import LowBitConv2D
 from bmx_melius.nn.methods.lq_net import LQActivation, LQConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.ttq import TTQWeights
@@ -188,6 +191,10 @@ def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, 
         (lambda: SYQConv2D(16, (1, 5), 1, (0, 2)), 5),
         (lambda: SYQConv2D(16, 3, 1, 1, activation_method='sign', activation_bits=1, groups=2), 9),
         (lambda: bmx.BinaryConv2D(16, 3, padding=1, quantization='scaled_sign'), 1),
+        (lambda: DoReFaConv2D(16, 3, 1, 1, bits=1), 1),
+        (lambda: DoReFaConv2D(16, 3, 2, 1, bits=1, activation_bits=2), 1),
+        (lambda: DoReFaConv2D(16, 3, 1, 1, bits=1, activation_bits=4), 1),
+        (lambda: LowBitConv2D(16, 3, 1, 1, activation_bits=3, pad_value=-1, no_offset=False), 2),
     ],
 )
 def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, convolutions, pack_whole):
@@ -224,19 +231,24 @@ def test_a_value_of_two_bits_may_be_read_by_other_operators(activation, pack_who
 @pytest.mark.parametrize('before', [[], [nn.BatchNorm], [nn.BatchNorm, lambda: Shift(CHANNELS)]])
 @pytest.mark.parametrize(
     'activation, planes',
-    [(lambda: bmx.QActivation(2, 'round'), [3]), (lambda: bmx.QActivation(2, 'hwgq'), [3]), (lq_activation, [2, 1])],
+    [
+        (lambda: bmx.QActivation(2, 'round'), [3]),
+        (lambda: bmx.QActivation(4, 'round'), [15]),
+        (lambda: bmx.QActivation(2, 'hwgq'), [3]),
+        (lq_activation, [2, 1]),
+    ],
 )
 def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, before, pack):
     shape = (1, CHANNELS, 16, 16)
     net = sequence(*(make() for make in before), activation(), bmx.QConv2D(8, 3, padding=1, pad_value=0, no_offset=True))
     report, prefix = pack(net, shape, lqactivation0_basis=BASIS)
-    assert report.verification.bits == 3 * np.prod(shape)
+    assert report.verification.bits == sum(planes) * np.prod(shape)
     thresholds = [operation for operation in programs(prefix)[0].operations if operation.name == 'threshold']
     assert [len(threshold.arrays['threshold']) // CHANNELS for threshold in thresholds] == planes
     quantized = net[: len(before) + 1]
     levels = np.unique(quantized(nd.random.normal(shape=shape) * 3).asnumpy())
-    assert len(levels) == 4
-    for numbers in np.concatenate([threshold.arrays['threshold'] for threshold in thresholds]).reshape(3, CHANNELS):
+    assert len(levels) == 1 + sum(planes)
+    for numbers in np.concatenate([threshold.arrays['threshold'] for threshold in thresholds]).reshape(sum(planes), CHANNELS):
         x = next_to(numbers, (16, 16))
         found = np.concatenate(
             [
@@ -256,11 +268,22 @@ def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, befo
         (lambda: bmx.QConv2D(8, 3, bits=2, quantization='round'), 'its weights have 2 bits by round'),
         (lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), 'it reads numbers of several bits in groups'),
         (lambda: bmx.QConv2D(8, 3, bits=2, quantization='ternary'), 'its weights have 2 bits by ternary'),
+        (lambda: bmx.BinaryConv2D(8, 3, activation_method='round', activation_bits=5), 'it quantizes to 5 bits by round'),
+        (lambda: LowBitConv2D(8, 3, activation_bits=4, bits=2, quantization='dorefa'), 'it quantizes to 4 bits by round'),
     ],
 )
 def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
     report, _ = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer()), SHAPE)
     assert words in str(report)
+
+
+def test_an_activation_of_four_bits_that_layers_of_one_and_of_two_bits_read_is_packed_for_the_former(pack):
+    two = bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
+    one = bmx.QConv2D(CHANNELS, 3, padding=1, pad_value=0, no_offset=True)
+    both = HybridConcurrent(axis=1)
+    both.add(one, two)
+    report, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(4, 'round'), both), SHAPE)
+    assert 'its weights have 2 bits, and its input has 16 levels' in str(report) and report.binary_layers == 1
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def _quantized_activation(builder, node):
     if not is_sign(node) and not levels:
         raise UnsupportedError(
             f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by '
-            'round, hwgq and lq_net, if the levels rise from 0'
+            'round, hwgq and lq_net, if the levels rise from 0, before weights of one bit up to four'
         )
     if network.activation_input(node) is None:
         raise UnsupportedError('the start of the activation is not marked')

@@ -171,6 +171,8 @@ def _require_planes(network, node, x, levels, attributes):
         raise UnsupportedError(
             f'its weights have {bits} bits, and its input is neither signs nor rounded to at most {MAX_BITS} bits by round, hwgq or lq_net'
         )
+    if levels and len(levels) > 2**MAX_BITS and bits > 1:
+        raise UnsupportedError(f'its weights have {bits} bits, and its input has {len(levels)} levels; with one bit it can be packed')
     if levels and len(levels) > 2 and attributes['groups'] > 1:
         raise UnsupportedError('it reads numbers of several bits in groups; without groups it can be packed')
 
