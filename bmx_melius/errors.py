@@ -20,6 +20,10 @@ class DataError(UserError):
     """Data that cannot be read within an epoch. The network has the state after the last update, so a checkpoint can be saved."""
 
 
+class MemoryLimitError(UserError):
+    """Data that cannot be read within the limit of memory."""
+
+
 class FileError(OSError, UserError):
     """A file that cannot be read. Has the attributes of `OSError`: `errno`, `strerror` and `filename`."""
 

@@ -11,7 +11,7 @@ from mxnet.gluon.data import Dataset
 
 from ..errors import UserError, name_some
 from ..reporting import LOG, ProgressLine
-from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode
+from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode, read_file
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .image_source import ImageSource, TrainingImages
 
@@ -126,8 +126,7 @@ class ImageFolder(EncodedImages, Dataset):
         return self._spec.read(path), label
 
     def read(self, index):
-        with open(self.items[index][0], 'rb') as file:
-            return file.read()
+        return read_file(self.items[index][0])
 
     def suspects(self, threads):
         with ThreadPool(threads) as pool:

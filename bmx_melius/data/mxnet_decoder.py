@@ -9,7 +9,8 @@ import struct
 
 import numpy as np
 
-from ..vision.pixels import EXIF, PNG_START, decode, orientation_of
+from ..vision.image_headers import MAX_BYTES, cost_of
+from ..vision.pixels import EXIF, MAX_PIXELS, PNG_START, decode, format_of, orientation_of
 
 _JPEG_START, _START_OF_SCAN = b'\xff\xd8\xff', 0xDA
 _EXIF_SEGMENT, _FILL = 0xE1, 0xFF
@@ -20,14 +21,20 @@ _PNG_DEPTH = 24  # byte of the bits per channel
 def decodes_alike(content, begin=0, end=None):
     """Return whether MXNet's reader decodes an image file, the bytes `begin` to `end` of `content`, to the pixels of `decode`.
 
+    It is False for a file that may take more than `image_headers.MAX_BYTES` of memory, which this reader does not limit.
+
     Only headers are looked at: of most damaged files the result has no meaning. Of a PNG file with a wrong length of a chunk it is False:
     Pillow decodes some of these, and MXNet's `imdecode` returns uninitialised pixels where its reader fails.
     """
     end = len(content) if end is None else end
     if content[begin : begin + len(_JPEG_START)] == _JPEG_START:
+        if not _is_affordable(content, 'JPEG', begin, end):
+            return False
         header, comes_first = _exif_of_jpeg(content, begin, end)
         return comes_first or not _turns(header and content[slice(*header)])
     if content[begin : begin + len(PNG_START)] == PNG_START:
+        if not _is_affordable(content, 'PNG', begin, end):
+            return False
         header, is_whole = _exif_of_png(content, begin, end)
         return is_whole and content[begin + _PNG_DEPTH : begin + _PNG_DEPTH + 1] != b'\x10' and not _turns(header)
     return False
@@ -45,7 +52,8 @@ def as_decoded_alike(content, name):
     """
     if decodes_alike(content):
         return content
-    if content.startswith(_JPEG_START):
+    form = format_of(content)
+    if form is not None and form.name == 'JPEG' and _is_affordable(content, 'JPEG', 0, len(content)):
         (begin, end), _ = _exif_of_jpeg(content, 0, len(content))
         segment = slice(begin - 4, end)  # with its marker and length
         return content[:2] + content[segment] + content[2 : segment.start] + content[segment.stop :]
@@ -55,6 +63,11 @@ def as_decoded_alike(content, name):
     is_gray = bool((pixels == pixels[..., :1]).all())
     PIL.Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if is_gray else pixels).save(stored, 'PNG')
     return stored.getvalue()
+
+
+def _is_affordable(content, form, begin, end):
+    cost = cost_of(content, form, begin, end)
+    return cost.width * cost.height <= MAX_PIXELS and cost.possible <= MAX_BYTES
 
 
 def _turns(header):

@@ -11,10 +11,9 @@ from typing import Optional
 from ..data.record_format import read_index, read_record, scan_offsets, without_labels
 from ..errors import UserError
 from ..files.io import read_bytes
-from ..vision.pixels import SUFFIXES
+from ..vision.pixels import SUFFIXES, require_file_size
 
 RECORD, TAR = '.rec', '.tar'
-_MAX_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +42,8 @@ class EncodedImage:
 
     def read(self) -> bytes:
         """Return the content of the image file. Raises `UserError`, among them `FileError`, if it is too large or cannot be read."""
-        if self.size > _MAX_BYTES and not self.in_record:  # would exhaust the memory, which ends the job
-            raise UserError(f'{self.name} has {self.size:,} bytes, more than an image can have ({_MAX_BYTES:,})')
+        if not self.in_record:
+            require_file_size(self.size, self.name)
         if self.offset is None:
             with contextlib.suppress(OSError):  # which reading it reports
                 _require_file(self.file)

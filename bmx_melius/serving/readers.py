@@ -4,21 +4,18 @@ import asyncio
 import asyncio.subprocess
 import contextlib
 import json
-import os
 import subprocess
-import sys
 
 import numpy as np
 
+from ..limited_process import LENGTHS, command_of, message
 from ..process import usable_cores
 from .limits import Refusal
-from .reading import LENGTHS, message
 from .tensors import InferenceRequest
 
 _BASE_BYTES = 256 << 20  # of a process that reads nothing
-_BYTES_PER_PIXEL, _BYTES_PER_CHARACTER = 24, 40  # of memory, while an image is decoded or JSON is parsed
+_BYTES_PER_PIXEL, _BYTES_PER_CHARACTER = 20, 40  # of memory, while an image is decoded or JSON is parsed
 _PIPE_BYTES = 1 << 20
-_ENVIRONMENT = {'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
 
 
 class Readers:
@@ -97,15 +94,12 @@ class Readers:
 
 
 async def _start(memory):
-    paths = os.pathsep.join(path for path in sys.path if path)  # where this process has found the package
+    command, environment = command_of(f'{__package__}.reading', memory)
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        '-m',
-        f'{__package__}.reading',
-        str(memory),
+        *command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **_ENVIRONMENT, 'PYTHONPATH': paths},
+        env=environment,
         limit=_PIPE_BYTES,
         start_new_session=True,  # Ctrl-C in a terminal would reach it
     )

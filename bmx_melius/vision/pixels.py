@@ -10,15 +10,17 @@ decode JPEG files by libjpeg-turbo, to the same pixels.
 
 import dataclasses
 import io
+import os
 import re
 import struct
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple, Union
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import MemoryLimitError, UserError
+from ..limited_process import LimitedProcesses, is_limited
 from .channel_files import npy_pixels, tiff_pixels, tiff_shape
-from .image_headers import require_affordable
+from .image_headers import MAX_BYTES, require_affordable
 from .npy_header import NPY_START
 
 if TYPE_CHECKING:
@@ -61,7 +63,10 @@ FORMATS = (
 FORMAT_NAMES = ', '.join(form.name for form in FORMATS[:-1]) + f' or {FORMATS[-1].name}'  # in messages
 SUFFIXES = tuple(sorted(suffix for form in FORMATS for suffix in form.suffixes))  # of the files in folders that are images
 MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a file of kilobytes can hold gigabytes of one colour
+MAX_FILE_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression
 _PIXELS_AT_ONCE = 1 << 18  # converted with integers of 32 and 64 bits: of a whole image they would take gigabytes
+_PROCESS_BYTES = MAX_BYTES + (256 << 20)  # of a process that decodes an image
+_PROCESS_SECONDS = 60
 _FRACTION_BITS = 11  # of OpenCV's weights, INTER_RESIZE_COEF_BITS
 _GRAY, _RGB = 1, 3
 _MAX_PILLOW_CHANNELS = 4  # channels of a TIFF file: colours and transparency, or CMYK
@@ -78,12 +83,31 @@ def format_of(start: bytes) -> Optional[Format]:
     return next((form for form in FORMATS if form.start.match(start)), None)
 
 
+_processes = LimitedProcesses(f'{__package__}.decoding', _PROCESS_BYTES, _PROCESS_SECONDS)
+
+
+def read_file(path: Union[str, 'os.PathLike[str]']) -> bytes:
+    """Return the content of an image file. Raises `OSError`, and `UserError` if it has more than `MAX_FILE_BYTES` bytes."""
+    with open(path, 'rb') as file:
+        require_file_size(os.fstat(file.fileno()).st_size, path)
+        return file.read()
+
+
+def require_file_size(size: int, name: Union[str, 'os.PathLike[str]']) -> None:
+    """Raise `UserError` if an image file has more than `MAX_FILE_BYTES` bytes, because its content would exhaust the memory."""
+    if size > MAX_FILE_BYTES:
+        raise UserError(f'{os.fspath(name)} has {size:,} bytes, more than an image can have ({MAX_FILE_BYTES:,})')
+
+
 def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     """Decode an image file: its first picture, rotated by its EXIF orientation, without transparency, 8 bits per channel.
 
     Of channels with 16 bits the upper 8 are used. A network with one channel gets the luma that a JPEG file stores, or that of the colours.
     One with other channels than 1 or 3 gets those of an .npy or TIFF file, as they are stored. docs/data.md, Image files, has the rule as a
     table.
+
+    Takes at most `image_headers.MAX_BYTES` of memory beside `content`: files that announce more are refused, and those of which the headers
+    do not say it are decoded by a separate process with this limit.
 
     Sets Pillow's `LOAD_TRUNCATED_IMAGES` to False for the process: GluonCV sets it to True when it is imported, and the missing part of an
     image would be gray wherever GluonCV is used.
@@ -106,7 +130,7 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     UserError
         If its format is none of `FORMATS`, Pillow cannot decode it, its channels have 32 bits, it has more than `MAX_PIXELS` pixels (or
         numbers, in .npy files and TIFF files with other channels than Pillow reads) or `image_headers.MAX_SCANS` scans, it has other
-        channels than the network takes, or the file is truncated.
+        channels than the network takes, or the file is truncated. `MemoryLimitError` if decoding takes too much memory.
     ModuleNotFoundError
         If Pillow is not installed.
     """
@@ -118,24 +142,26 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     if form is None:
         raise UserError(f'{name} cannot be decoded as an image: it is not a {FORMAT_NAMES} file')
     try:
-        require_affordable(content, MAX_PIXELS)
-        stored = _with_all_channels(content, form, channels)
-        if stored is not None:
-            return stored
-        with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise ValueError(f'it has {image.width} x {image.height} pixels; at most {MAX_PIXELS} are possible')
-            if form.name == 'JPEG' and channels == _GRAY:
-                image.draft('L', image.size)  # the luma that the file stores, as OpenCV reads it
-            image.load()
-            if form.name == 'PNG' and _PNG_END not in content:
-                raise ValueError('image file is truncated')
-            if form.name == 'TIFF' and image.mode == 'I':
-                raise ValueError('its channels have 32 bits; 8 or 16 are possible')
-            return _turned(_pixels(image, form, channels), orientation_of(image.info.get('exif', b'')))
+        cost = require_affordable(content, form.name, MAX_PIXELS)
+        if cost.possible <= MAX_BYTES or is_limited(_PROCESS_BYTES):
+            stored = _with_all_channels(content, form, channels)
+            return _decode_by_pillow(content, form, channels) if stored is None else stored
     except (OSError, SyntaxError, ValueError, TypeError, struct.error, PIL.Image.DecompressionBombError) as error:  # of damaged files
         reason = 'it is damaged' if isinstance(error, PIL.UnidentifiedImageError) else error
         raise UserError(f'{name} cannot be decoded as an image ({form.name}): {reason}') from error
+    except MemoryError as error:
+        raise MemoryLimitError(f'{name} cannot be decoded as an image ({form.name}): it takes too much memory') from error
+    return _decode_in_process(content, name, channels)
+
+
+def _decode_in_process(content, name, channels):
+    try:
+        head, body = _processes.ask({'name': name, 'channels': channels}, content)
+    except ChildProcessError as error:
+        raise MemoryLimitError(f'{name} cannot be decoded as an image: {error}') from error
+    if 'error' in head:
+        raise UserError(head['error'])
+    return np.frombuffer(body, np.uint8).reshape(head['shape'])
 
 
 def _with_all_channels(content, form, channels):
@@ -153,9 +179,27 @@ def _with_all_channels(content, form, channels):
     return _with_channels(stored, channels)
 
 
+def _decode_by_pillow(content, form, channels):
+    import PIL.Image
+
+    with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f'it has {image.width} x {image.height} pixels; at most {MAX_PIXELS} are possible')
+        if form.name == 'JPEG' and channels == _GRAY:
+            image.draft('L', image.size)  # the luma that the file stores, as OpenCV reads it
+        image.load()
+        if form.name == 'PNG' and _PNG_END not in content:
+            raise ValueError('image file is truncated')
+        if form.name == 'TIFF' and image.mode == 'I':
+            raise ValueError('its channels have 32 bits; 8 or 16 are possible')
+        pixels, orientation = _pixels(image, form, channels), orientation_of(image.info.get('exif', b''))
+    del image  # its memory is needed to turn the pixels
+    return _turned(pixels, orientation)
+
+
 def _pixels(image, form, channels):
     if form.name == 'PNG' and channels == _GRAY and image.mode not in _GRAY_MODES:
-        return _gray(np.asarray(image.convert('RGB')), _LIBPNG_LUMA, rounding=0)
+        return _converted(image, 1, lambda part: _gray(np.asarray(part.convert('RGB')), _LIBPNG_LUMA, rounding=0))
     return from_pillow(image, channels)
 
 
@@ -201,16 +245,18 @@ def from_pillow(image: 'PIL.Image.Image', channels: int) -> np.ndarray:
     """
     if channels not in (_GRAY, _RGB):
         raise UserError(f'a PIL image has no {channels} channels: give an array (height, width, {channels})')
-    if image.mode in _GRAY_MODES:
-        if image.mode.startswith('I'):  # 16 bits, which Pillow would clip to 8
-            gray = _convert(np.asarray(image), lambda rows: (rows.astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-        else:
-            gray = np.asarray(image.convert('L'))
-        return _with_channels(gray[:, :, None], channels)
     if image.mode == 'F':
         raise UserError('its channels are floating-point numbers; 8 or 16 bits are possible')
-    colours = _convert(np.asarray(image), _rgb_of_cmyk) if image.mode == 'CMYK' else np.asarray(image.convert('RGB'))
-    return _with_channels(colours, channels)
+    return _converted(image, channels, lambda part: _with_channels(_stored(part), channels))
+
+
+def _stored(image):
+    """Return the pixels of a Pillow image as (height, width, 1 or 3) uint8."""
+    if image.mode in _GRAY_MODES:
+        if image.mode.startswith('I'):  # 16 bits, which Pillow would clip to 8
+            return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)[:, :, None]
+        return np.asarray(image.convert('L'))[:, :, None]
+    return _rgb_of_cmyk(np.asarray(image)) if image.mode == 'CMYK' else np.asarray(image.convert('RGB'))
 
 
 def _rgb_of_cmyk(image):
@@ -251,14 +297,25 @@ def _with_channels(pixels, channels):
 
 
 def _gray(colours, weights, rounding):
-    column = np.array(weights, np.int32)[:, None]
-    return _convert(colours, lambda rows: ((rows @ column + rounding) // sum(weights)).astype(np.uint8))
+    column, result = np.array(weights, np.int32)[:, None], np.empty((*colours.shape[:2], 1), np.uint8)
+    for rows in _rows_at_once(*colours.shape[:2]):
+        result[rows] = (colours[rows] @ column + rounding) // sum(weights)
+    return result
 
 
-def _convert(image, convert):
-    """Apply a conversion of pixels to some rows of an image at a time."""
-    rows = max(1, _PIXELS_AT_ONCE // image.shape[1])
-    return np.concatenate([convert(image[begin : begin + rows]) for begin in range(0, len(image), rows)])
+def _converted(image, channels, convert):
+    """Convert a Pillow image, some rows at a time, by a function that returns pixels with `channels` channels."""
+    result = np.empty((image.height, image.width, channels), np.uint8)
+    for rows in _rows_at_once(image.height, image.width):
+        result[rows] = convert(image.crop((0, rows.start, image.width, rows.stop)))
+    return result
+
+
+def _rows_at_once(height, width):
+    """Yield slices of the rows of an image that are to be converted together."""
+    rows = max(1, _PIXELS_AT_ONCE // width)
+    for begin in range(0, height, rows):
+        yield slice(begin, min(begin + rows, height))
 
 
 def resize(image: np.ndarray, height: int, width: int, window: Tuple[slice, slice] = (slice(None), slice(None))) -> np.ndarray:
@@ -285,8 +342,8 @@ def resize(image: np.ndarray, height: int, width: int, window: Tuple[slice, slic
     weights = column_weights[:, :, None]
 
     def row(numbers):
-        pixels = image[numbers]
-        return (pixels[:, left] * weights[0] + pixels[:, right] * weights[1]) >> 4  # OpenCV keeps 15 bits of each sum
+        pixels, repeated = (image[numbers], slice(None)) if len(numbers) < len(image) else (image, numbers)
+        return ((pixels[:, left] * weights[0] + pixels[:, right] * weights[1]) >> 4)[repeated]  # OpenCV keeps 15 bits of each sum
 
     above, below = row_weights[:, :, None, None]
     return ((((above * row(top)) >> 16) + ((below * row(bottom)) >> 16) + 2) >> 2).astype(np.uint8)

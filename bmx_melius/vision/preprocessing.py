@@ -120,8 +120,7 @@ class InputSpec:
         UserError
             If it cannot be decoded, see `bmx_melius.vision.pixels.decode`.
         """
-        with open(path, 'rb') as file:
-            return self.decode(file.read(), path)
+        return self.decode(pixels.read_file(path), path)
 
     def decode(self, content: bytes, name: Union[str, os.PathLike]) -> 'mx.nd.NDArray':
         """Decode the content of an image file as `read` does; `name` identifies the image in errors."""
@@ -213,8 +212,7 @@ class InputSpec:
             raise UserError(
                 f'an image must be a path, the bytes of a file, a PIL image or a NumPy array of uint8, not {type(image).__name__}'
             ) from error
-        with open(path, 'rb') as file:
-            return pixels.decode(file.read(), path, self.channels)
+        return pixels.decode(pixels.read_file(path), path, self.channels)
 
     def _cropped(self, image):
         """Resize and crop as `crop` does. Only the pixels of the crop are computed."""

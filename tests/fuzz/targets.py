@@ -27,7 +27,8 @@ from bmx_melius.errors import UserError
 from bmx_melius.files.exported import Exported
 from bmx_melius.files.parameters import read_parameters
 from bmx_melius.files.symbol_json import SymbolJson
-from bmx_melius.vision.pixels import decode, resize
+from bmx_melius.vision.image_headers import MAX_BYTES, cost_of
+from bmx_melius.vision.pixels import decode, format_of, resize
 from bmx_melius.vision.preprocessing import InputSpec
 
 from . import seeds
@@ -47,6 +48,7 @@ from .mutators import (
 )
 
 _MAX_ELEMENTS = 1 << 16  # of a map of a program that is run
+_IMAGE_BYTES = 64 << 20  # of memory that decoding may take beside what the headers of an image say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +188,27 @@ def _read_loaded_symbol(folder):
 
 def _read_image(folder):
     content = pathlib.Path(folder, 'image').read_bytes()
-    _read_in_ways([lambda channels=channels: resize(decode(content, 'image', channels), 5, 7) for channels in (3, 1, seeds.CHANNELS)])
+    form = format_of(content)
+    most = _IMAGE_BYTES + 16 * len(content) + (cost_of(content, form.name).certain if form else 0)
+
+    def read(channels):
+        before = _memory('VmRSS')
+        with open('/proc/self/clear_refs', 'w') as file:
+            file.write('5')  # the peak begins here
+        try:
+            resize(decode(content, 'image', channels), 5, 7)
+        finally:
+            taken = _memory('VmHWM') - before
+            if taken > min(most, MAX_BYTES + _IMAGE_BYTES):
+                raise AssertionError(f'decoding took {taken:,} bytes, more than {most:,}')
+
+    _read_in_ways([functools.partial(read, channels) for channels in (3, 1, seeds.CHANNELS)])
+
+
+def _memory(name):
+    """Return a number of bytes of this process: VmRSS, what it has in memory, or VmHWM, the peak of it."""
+    with open('/proc/self/status') as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
 
 
 def _read_in_ways(readers):
@@ -240,7 +262,8 @@ def _read_records(folder):
 
 def _read_request(head, path):
     """Read a request as a process of the service does."""
-    from bmx_melius.serving.reading import LENGTHS, respond
+    from bmx_melius.limited_process import LENGTHS
+    from bmx_melius.serving.reading import respond
 
     lengths, text, *arrays = respond(head, path.read_bytes())
     assert LENGTHS.unpack(lengths) == (len(text), sum(map(len, arrays)))

@@ -66,7 +66,7 @@ PLAIN = next(path for path in TIFF_FILES if path.stem == 'plain').read_bytes()
         (PLAIN[:-100], 'truncated'),
         (PLAIN[:9], 'it is damaged'),
         (with_field(PLAIN, 256, 60000), 'damaged|truncated|broken'),
-        (with_field(with_field(PLAIN, 256, 60000), 257, 60000), 'at most 134217728 numbers'),
+        (with_field(with_field(PLAIN, 256, 60000), 257, 60000), 'it has 60000 x 60000 pixels; at most 134217728 are possible'),
         (with_field(PLAIN, 259, 7), 'without compression, or compressed by'),
         (with_field(PLAIN, 277, 4), 'channels, but 5 are needed|damaged|broken'),
         (with_field(PLAIN, 278, 0), 'it is damaged'),

@@ -40,8 +40,8 @@ def test_a_webp_file_of_34_bytes_takes_no_memory_for_the_pixels_that_it_announce
     with pytest.raises(UserError, match='it has 16384 x 16384 pixels; at most'):
         decode(huge_webp(), 'x.webp', 3)
     with pytest.raises(ValueError, match='pixels'):
-        require_affordable(encoded((9, 10, 3), form='WEBP'), 89)
-    require_affordable(encoded((9, 10, 3), form='WEBP'), 90)
+        require_affordable(encoded((9, 10, 3), form='WEBP'), 'WebP', 89)
+    require_affordable(encoded((9, 10, 3), form='WEBP'), 'WebP', 90)
 
 
 @pytest.mark.parametrize('progressive,channels,scans', [(False, 3, 1), (True, 3, 10), (True, 1, 6)])
@@ -51,7 +51,7 @@ def test_the_scans_of_a_jpeg_file_are_counted_but_not_those_in_its_metadata(prog
     content = encoded(shape, form='JPEG', progressive=progressive, exif=metadata)
     assert jpeg_scans(content) == scans
     assert jpeg_scans(content + content) == scans  # of the first picture
-    require_affordable(content, MAX_PIXELS)
+    require_affordable(content, 'JPEG', MAX_PIXELS)
     assert decode(content, 'x.jpg', 3).shape == (90, 120, 3)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import struct
 import subprocess
@@ -15,6 +16,7 @@ import PIL.Image
 import pytest
 from mxnet.gluon import nn
 from support.c_library import ROOT, call, install, only_test_c
+from support.hostile_images import png, with_scans
 from support.images import turned
 from support.packed import make_program, write_packed
 
@@ -271,6 +273,26 @@ def test_jpeg_files_that_cannot_be_decoded_are_refused(program, packed, images, 
     for size in (0, 2, 3, 20, frame, frame + 30):
         (tmp_path / 'short.jpg').write_bytes(content[:size])
         assert 'short.jpg' in failure(program, packed, tmp_path / 'short.jpg')
+
+
+def test_memory_and_scans_are_limited_and_other_images_are_classified(program, packed, images, tmp_path):
+    text = b'zTXt', b'a\0\0' + zlib.compress(bytes(7_900_000), 9)
+    (tmp_path / 'texts.png').write_bytes(png(8, 8, 8, 2, before=[text] * 300))  # 2.4 GB
+    (tmp_path / 'scans.jpg').write_bytes(with_scans(33))
+    (tmp_path / 'huge.png').write_bytes(png(8, 8, 8, 2).replace(struct.pack('>II', 8, 8), struct.pack('>II', 1 << 17, 1 << 17), 1))
+    with open(tmp_path / 'sparse.png', 'wb') as file:
+        file.write(b'\x89PNG\r\n\x1a\n')
+        file.truncate((1 << 31) + 1)
+    paths = [tmp_path / name for name in ('texts.png', 'scans.jpg', 'huge.png', 'sparse.png')]
+    done = subprocess.run(
+        [program, '--json', packed, *paths[:3], images[0]],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)),
+    )
+    assert [row['image'] for row in json.loads(done.stdout)['predictions']] == [str(paths[0]), str(images[0])] and done.returncode == 1
+    assert 'scans.jpg cannot be decoded as an image: it has more than 32 scans' in done.stderr and 'huge.png cannot be' in done.stderr
+    assert 'sparse.png has more than 2147483648 bytes' in failure(program, packed, paths[3])
 
 
 def test_wrong_options_are_refused(program, packed, images, tmp_path):

@@ -22,9 +22,10 @@ from support.paths import ROOT
 from support.services import NAMES, expected, form, infer, listen, running, shown
 
 from bmx_melius import InputSpec, Session, UserError
+from bmx_melius.limited_process import LENGTHS
 from bmx_melius.serving.limits import Refusal
 from bmx_melius.serving.network import ServedNetwork
-from bmx_melius.serving.reading import LENGTHS, respond
+from bmx_melius.serving.reading import respond
 
 pytest_plugins = ['support.services']  # its fixtures
 

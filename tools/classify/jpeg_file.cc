@@ -17,6 +17,7 @@ namespace classify {
 namespace {
 
 constexpr size_t kExif = 0xE1, kStartOfScan = 0xDA, kFill = 0xFF;
+constexpr int kMaxScans = 32;  // as in image_headers.py: each takes as long as a whole image
 
 // Returns the orientation in the first EXIF header before the pixels.
 int orientation_in(const std::string& content) {
@@ -43,6 +44,7 @@ int orientation_in(const std::string& content) {
 struct Decoder {
     jpeg_error_mgr errors;  // first: libjpeg has a pointer to it
     jpeg_decompress_struct state;
+    jpeg_progress_mgr progress;
     std::jmp_buf failed;
     char message[JMSG_LENGTH_MAX];
 };
@@ -56,6 +58,14 @@ void fail(j_common_ptr state) {
 void warn(j_common_ptr state, int level) {
     if (level < 0 && state->err->msg_code == JWRN_JPEG_EOF) {
         fail(state);  // libjpeg would fill the missing part with gray
+    }
+}
+
+void count_scans(j_common_ptr state) {
+    if (reinterpret_cast<j_decompress_ptr>(state)->input_scan_number > kMaxScans) {
+        Decoder* decoder = reinterpret_cast<Decoder*>(state->err);
+        std::snprintf(decoder->message, sizeof decoder->message, "it has more than %d scans", kMaxScans);
+        std::longjmp(decoder->failed, 1);
     }
 }
 
@@ -73,6 +83,7 @@ bool decode(Decoder* decoder, const std::string& content, int64_t channels, Imag
     }
     jpeg_decompress_struct* state = &decoder->state;
     jpeg_create_decompress(state);
+    state->progress = &decoder->progress;
     jpeg_mem_src(state, reinterpret_cast<const unsigned char*>(content.data()), content.size());
     jpeg_read_header(state, TRUE);
     require_size(state->image_height, state->image_width);
@@ -106,13 +117,16 @@ Image decode_jpeg(const std::string& content, int64_t channels) {
     decoder.state.err = jpeg_std_error(&decoder.errors);
     decoder.errors.error_exit = fail;
     decoder.errors.emit_message = warn;
-    struct Destroyed {
-        jpeg_decompress_struct* state;
-        ~Destroyed() { jpeg_destroy_decompress(state); }
-    } destroyed{&decoder.state};
+    decoder.progress.progress_monitor = count_scans;
     Image image;
-    if (!decode(&decoder, content, channels, &image)) {
-        throw Error(decoder.message);
+    {
+        struct Destroyed {  // its memory is needed for what follows
+            jpeg_decompress_struct* state;
+            ~Destroyed() { jpeg_destroy_decompress(state); }
+        } destroyed{&decoder.state};
+        if (!decode(&decoder, content, channels, &image)) {
+            throw Error(decoder.message);
+        }
     }
     if (image.channels == 4) {
         image = rgb_of_cmyk(image);

@@ -238,6 +238,10 @@ int run(const Arguments& arguments) {
             std::fprintf(stderr, "error: %s\n", error.what());
             status = 1;
             continue;
+        } catch (const std::bad_alloc&) {
+            std::fprintf(stderr, "error: %s cannot be classified: out of memory\n", path.c_str());
+            status = 1;
+            continue;
         }
         if (arguments.json) {
             predictions.push_back(json_of(path, rows));

@@ -12,6 +12,9 @@
 namespace classify {
 namespace {
 
+// Compressed texts that are kept, one fewer: they are not used, and each may take 8 MB.
+constexpr png_uint_32 kTexts = 9;
+
 // A decoder; its errors jump to libpng's buffer, from where libpng's frames need no unwinding.
 struct Decoder {
     const std::string& content;
@@ -50,6 +53,7 @@ bool decode(Decoder* decoder, Image* image, std::vector<png_bytep>* rows) {
     if (setjmp(png_jmpbuf(state))) {
         return false;
     }
+    png_set_chunk_cache_max(state, kTexts);
     png_set_read_fn(state, decoder, read);
     png_read_info(state, info);
     require_size(png_get_image_height(state, info), png_get_image_width(state, info));
