@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 import numpy as np
 
+from .. import forking
 from ..errors import UserError
 from .channel_files import npy_pixels, tiff_pixels, tiff_shape
 from .image_headers import require_affordable
@@ -110,8 +111,11 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     ModuleNotFoundError
         If Pillow is not installed.
     """
-    import PIL.Image
-    import PIL.ImageFile
+    with forking.importing:
+        import PIL.Image
+        import PIL.ImageFile
+
+        PIL.Image.init()  # imports its readers, as its own functions do at their first use
 
     PIL.ImageFile.LOAD_TRUNCATED_IMAGES = False
     form = format_of(content)
