@@ -6,13 +6,16 @@ lengths of its two parts, a JSON object, and bytes. `readers` starts these proce
 Run: ``python -m bmx_melius.serving.reading MEMORY``
 """
 
+import contextlib
 import gc
 import json
+import math
 import os
 import resource
 import signal
 import struct
 import sys
+import traceback
 
 import numpy as np
 
@@ -22,6 +25,8 @@ from . import tensors, uploads
 from .limits import Refusal
 
 LENGTHS = struct.Struct('<II')  # of the JSON object, and of the bytes after it
+_LOG_BYTES = 2000  # for a request
+_PIPE_BYTES = 1 << 20  # more than a pipe holds
 
 
 def message(head, *bodies):
@@ -36,19 +41,20 @@ def respond(head, body):
     Parameters
     ----------
     head : dict
-        Of an image: ``spec``, `InputSpec.to_json`, ``pixels``, the limit, and ``form``, the type of a body that is a form, or None. Of
-        arrays: ``length``, ``inputs`` and ``outputs``, see `tensors.parse_request`.
+        Of an image: ``spec``, `InputSpec.to_json`, ``pixels``, the limit, ``form``, the type of a body that is a form, or None, and
+        perhaps ``max_cost``, beyond which it is not decoded, see `uploads.check_image`. Of arrays: ``length``, ``inputs`` and
+        ``outputs``, see `tensors.parse_request`.
     body : bytes
 
     Returns
     -------
     list of bytes
-        A message: ``refusal``, the arguments of a `Refusal`; or ``shapes`` and the elements of arrays, and for a request of arrays
-        also the other fields of an `InferenceRequest`.
+        A message: ``refusal``, the arguments of a `Refusal`; ``cost`` of an image that has not been decoded; or ``shapes`` and the
+        elements of arrays, and for a request of arrays also the other fields of an `InferenceRequest`.
     """
     try:
         if 'spec' in head:
-            found, arrays = {}, [_image(body, **head)]
+            found, arrays = _image(body, **head)
         else:
             request = tensors.parse_request(body, head['length'], head['inputs'], head['outputs'])
             found, arrays = {'id': request.id, 'outputs': request.outputs}, request.arrays
@@ -59,17 +65,41 @@ def respond(head, body):
     return message({**found, 'shapes': [array.shape for array in arrays]}, *(array.data.cast('B') for array in arrays))
 
 
-def _image(body, spec, pixels, form):
+def _image(body, spec, pixels, form, max_cost=math.inf):
     content = uploads.file_of_form(body, form) if form else body
-    uploads.check_image(content, pixels)
+    cost = uploads.check_image(content, pixels)
+    if cost > max_cost:
+        return {'cost': cost}, []
     try:
-        return InputSpec.from_json(spec).decoded_array(content, 'the upload')
+        return {}, [InputSpec.from_json(spec).decoded_array(content, 'the upload')]
     except UserError as error:
         raise Refusal(422, str(error), 'damaged') from error
 
 
+class _Log:
+    """Standard error of this process in its place, of which the first `_LOG_BYTES` bytes of each request are written there.
+
+    What a library writes about a request can be several times as long as the request.
+    """
+
+    def __init__(self):
+        self._log = os.dup(2)
+        self._source, sink = os.pipe()
+        for end in (self._source, sink):
+            os.set_blocking(end, False)  # what does not fit into the pipe is lost
+        os.dup2(sink, 2)
+        os.close(sink)
+
+    def write_beginning(self):
+        """Write the beginning of what has been written since the last call."""
+        with contextlib.suppress(BlockingIOError):  # nothing
+            text = os.read(self._source, _PIPE_BYTES)
+            os.write(self._log, text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + b'...\n')
+
+
 def main(memory):
     """Answer the messages on standard input, until its end, with at most `memory` bytes of data."""
+    log = _Log()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the service ends this process, after the requests that it has accepted
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -91,6 +121,11 @@ def main(memory):
                 gc.collect()
             except BrokenPipeError:  # the service has been killed
                 os._exit(1)
+            except Exception:
+                traceback.print_exc()
+                log.write_beginning()
+                os._exit(1)
+            log.write_beginning()
 
 
 if __name__ == '__main__':
