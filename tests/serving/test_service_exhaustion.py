@@ -207,8 +207,8 @@ def test_small_images_do_not_wait_for_many_large_ones_however_few_bytes_these_ha
     held_decoding.bodies = [large]
     with running([colour], decode_seconds=1000) as client:
         finishes = [client.start(CLASSIFY, large) for _ in range(6)]
-        finishes.append(client.start(INFER, infer([1, 3, 200, 200])))  # so is long JSON
         wait_until(lambda: held_decoding.number)
+        finishes.append(client.start(INFER, infer([1, 3, 200, 200])))  # as large
         for side in (8, 90):  # decoded when its size is read, and afterwards
             assert client.post(CLASSIFY, png(side))[0] == 200
         body, headers = form(png(90))
