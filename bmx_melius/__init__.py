@@ -11,6 +11,7 @@ import importlib.util as _importlib_util
 import sys as _sys
 import typing as _typing
 
+from . import forking as _forking
 from . import import_hooks as _import_hooks
 from ._version import __version__
 from .errors import UserError
@@ -46,6 +47,12 @@ _import_hooks.add_former_names(
 
 
 def __getattr__(name: str) -> _typing.Any:
+    with _forking.importing:
+        return _imported(name)
+
+
+def _imported(name: str) -> _typing.Any:
+    """Return a public name or a module of the package, imported now if it has not been used before."""
     if name in _WITHOUT_MXNET:
         return getattr(_importlib.import_module(_WITHOUT_MXNET[name], __name__), name)
     available = _importlib_util.find_spec('mxnet') is not None

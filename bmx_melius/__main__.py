@@ -12,46 +12,27 @@ import threading
 
 from ._version import __version__
 from .arguments import Parser
-from .cli import (
-    bench,
-    convert,
-    evaluate,
-    export_c,
-    export_onnx,
-    import_bmxnet,
-    import_larq,
-    import_onnx,
-    info,
-    operators,
-    pack_images,
-    predict,
-    score,
-    serve,
-    summary,
-    tables,
-    train,
-)
 from .errors import UserError, describe_os_error, printable
 from .process import how_to_install_mxnet
 
-_COMMANDS = (
-    train,
-    summary,
-    convert,
-    export_onnx,
-    export_c,
-    import_onnx,
-    import_larq,
-    import_bmxnet,
-    bench,
-    predict,
-    score,
-    serve,
-    evaluate,
-    pack_images,
-    tables,
-    operators,
-    info,
+COMMANDS = (  # modules of `cli`
+    'train',
+    'summary',
+    'convert',
+    'export_onnx',
+    'export_c',
+    'import_onnx',
+    'import_larq',
+    'import_bmxnet',
+    'bench',
+    'predict',
+    'score',
+    'serve',
+    'evaluate',
+    'pack_images',
+    'tables',
+    'operators',
+    'info',
 )
 _USER_ERROR = 2  # exit status, the same as argparse's
 _PACKAGES = {  # modules that commands need, and how to install them
@@ -97,8 +78,8 @@ def build_parser():
     parser.set_defaults(prepare=_import_mxnet)  # of commands without MXNet: None
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
-    for command in _COMMANDS:
-        command.add_parser(commands)
+    for command in COMMANDS:
+        importlib.import_module(f'.cli.{command}', __package__).add_parser(commands)
     return parser
 
 
@@ -153,6 +134,10 @@ def main(argv=None):
         if name not in _PACKAGES:
             raise
         print(f'error: this command needs the package {name}, which is not installed: {_PACKAGES[name]}', file=sys.stderr)
+    except (ImportError, MemoryError, SystemError) as error:  # a library cannot be loaded, or has no memory
+        reason = (str(error).strip().splitlines() or ['it needs more than this process may use'])[-1]  # NumPy adds advice before it
+        print(f'error: the memory does not suffice, or a library is damaged: {printable(reason)}', file=sys.stderr, flush=True)
+        os._exit(_USER_ERROR)  # at its end the process would wait for threads of libraries that could not start
     except OSError as error:
         if error.filename is None and error.errno != errno.ENOSPC:
             raise

@@ -5,6 +5,7 @@ A process answers messages on its standard input until its end. A message is the
 """
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -14,8 +15,11 @@ import struct
 import subprocess
 import sys
 import threading
+import traceback
 
 LENGTHS = struct.Struct('<II')  # of the JSON object, and of the bytes after it
+_LOG_BYTES = 2000  # on standard error, for a message
+_PIPE_BYTES = 1 << 20  # more than a pipe holds
 _ENVIRONMENT = {'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
 
 
@@ -41,6 +45,27 @@ def is_limited(memory):
     return 0 <= limit <= memory
 
 
+class _Log:
+    """Standard error of this process in its place, of which the first `_LOG_BYTES` bytes about each message are written there.
+
+    What a library writes about a message can be several times as long as the message.
+    """
+
+    def __init__(self):
+        self._log = os.dup(2)
+        self._source, sink = os.pipe()
+        for end in (self._source, sink):
+            os.set_blocking(end, False)  # what does not fit into the pipe is lost
+        os.dup2(sink, 2)
+        os.close(sink)
+
+    def write_beginning(self):
+        """Write the beginning of what has been written since the last call."""
+        with contextlib.suppress(BlockingIOError):  # nothing
+            text = os.read(self._source, _PIPE_BYTES)
+            os.write(self._log, text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + b'...\n')
+
+
 def answer_messages(respond, memory):
     """Answer the messages on standard input, until its end, in this process, which may have at most `memory` bytes of data from now on.
 
@@ -50,6 +75,7 @@ def answer_messages(respond, memory):
         Returns the answer, a list of bytes, to the two parts of a message.
     memory : int
     """
+    log = _Log()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # whoever started this process ends it, after the messages that it has sent
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -71,6 +97,11 @@ def answer_messages(respond, memory):
                 gc.collect()
             except BrokenPipeError:  # the other process has been killed
                 os._exit(1)
+            except Exception:
+                traceback.print_exc()
+                log.write_beginning()
+                os._exit(1)
+            log.write_beginning()
 
 
 class LimitedProcesses:

@@ -14,12 +14,12 @@ are
 """
 
 import contextlib
-import functools
 import json
 import os
 import shutil
 
 from ..errors import UserError, is_printable
+from ..forking import lazy_attribute
 from ..vision.preprocessing import InputSpec
 from .io import read_text, replacing, require_writable, scratch_folder, write_json
 from .parameters import write_parameters
@@ -135,7 +135,7 @@ class Exported(os.PathLike):
         """Path of the symbol."""
         return self.prefix + _SYMBOL
 
-    @functools.cached_property
+    @lazy_attribute
     def symbol_text(self):
         """Content of the symbol file. Raises `UserError` if it cannot be read."""
         return read_text(self.symbol_file)

@@ -1,6 +1,7 @@
 """File input and output with one-line errors, and atomic writing: a reader sees the old or the new content, never a partial file."""
 
 import contextlib
+import encodings.utf_8_sig  # noqa: F401  it would be imported at the first use, see `forking`
 import errno
 import hashlib
 import json
@@ -8,12 +9,11 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 
+from .. import forking
 from ..errors import FileError, UserError
 
 _CHUNK = 1 << 20
-_UMASK = threading.Lock()  # threads that read the umask at the same time would set that of the process to 0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # names of temporary files and folders, as `tempfile` makes them
 _SCRATCH = '-scratch'  # suffix of the folders of `scratch_folder`
@@ -51,7 +51,8 @@ def replacing(path):
     path = os.fspath(path)
     folder, name = os.path.split(path)
     try:
-        handle, temporary = tempfile.mkstemp(prefix='.', suffix='-' + name, dir=folder or '.')
+        with forking.changing:  # `tempfile` has a lock, too
+            handle, temporary = tempfile.mkstemp(prefix='.', suffix='-' + name, dir=folder or '.')
     except OSError as error:
         error.filename = path  # the user does not know the temporary name
         raise
@@ -60,7 +61,7 @@ def replacing(path):
         yield temporary
         with open(temporary, 'rb') as written:
             os.fsync(written.fileno())
-        with _UMASK:
+        with forking.changing:  # other threads would read 0, and children inherit it
             umask = os.umask(0)  # can only be read by setting it
             os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp creates files that only the owner can read
@@ -81,7 +82,8 @@ def write_json(path, content):
 
 def scratch_folder(folder):
     """Return a context manager of a temporary folder within `folder`, for writers that choose the names of their files."""
-    return tempfile.TemporaryDirectory(prefix='.', suffix=_SCRATCH, dir=folder)
+    with forking.changing:
+        return tempfile.TemporaryDirectory(prefix='.', suffix=_SCRATCH, dir=folder)
 
 
 def remove_leftovers(folder):
@@ -136,7 +138,7 @@ def check_folder(path):
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     try:
-        with tempfile.TemporaryFile(dir=existing) as file:
+        with forking.changing, tempfile.TemporaryFile(dir=existing) as file:
             file.write(b'\0')
     except OSError as error:
         raise UserError(f'no files can be written to {path}: {existing}: {error.strerror}') from error

@@ -9,10 +9,11 @@
 ``tensors``          requests and responses of the Open Inference Protocol (KServe V2), as JSON or binary
 ``uploads``          uploaded images, in forms or not, and checks before they are decoded
 ``reading``          program of a process that decodes images and parses arrays; ``readers`` starts, asks and ends these processes
+``turns``            which request is read next
 ``metrics``          counters and histograms for Prometheus
 ``endpoints``        what each URL does; ``page`` is the page for browsers
 ``server``           the HTTP server, and its graceful shutdown
 
-``batch_queue``, ``batcher``, ``hosts``, ``limits``, ``network`` and ``tensors`` need no package of the extra. Nothing
+``batch_queue``, ``batcher``, ``hosts``, ``limits``, ``network``, ``tensors`` and ``turns`` need no package of the extra. Nothing
 imports MXNet.
 """

@@ -12,14 +12,16 @@ from ..limited_process import LENGTHS, command_of, message
 from ..process import usable_cores
 from .limits import Refusal
 from .tensors import InferenceRequest
+from .turns import Turns
 
 _BASE_BYTES = 256 << 20  # of a process that reads nothing
 _BYTES_PER_PIXEL, _BYTES_PER_CHARACTER = 20, 40  # of memory, while an image is decoded or JSON is parsed
 _PIPE_BYTES = 1 << 20
+_AT_ONCE = 1 << 20  # pixels of an image that is decoded in the turn in which its size is read
 
 
 class Readers:
-    """One process for each core, started when it is first needed. Used in one event loop.
+    """One process for each core, and one more for images that are not large, started when it is first needed. Used in one event loop.
 
     Parameters
     ----------
@@ -27,7 +29,7 @@ class Readers:
     """
 
     def __init__(self, limits):
-        self._limits, self._idle, self._turns = limits, [], None
+        self._limits, self._idle, self._turns = limits, [], Turns(usable_cores() + 1)
 
     @property
     def memory(self):
@@ -53,12 +55,15 @@ class Readers:
         Refusal
             As `uploads` does, and with status 422 if it takes too long.
         """
-        _, (array,) = await self._read({'spec': spec.to_json(), 'pixels': self._limits.pixels, 'form': form}, content)
-        return array
+        head = {'spec': spec.to_json(), 'pixels': self._limits.pixels, 'form': form}
+        found, arrays = await self._read(0, {**head, 'max_cost': _AT_ONCE}, content)
+        if 'cost' in found:  # of bytes and of pixels one does not follow from the other
+            found, arrays = await self._read(found['cost'], head, content)
+        return arrays[0]
 
     async def arrays(self, body, length, input_names, output_names):
         """Return the `InferenceRequest` of a body; arguments and errors are those of `tensors.parse_request`."""
-        head, arrays = await self._read({'length': length, 'inputs': input_names, 'outputs': output_names}, body)
+        head, arrays = await self._read(len(body), {'length': length, 'inputs': input_names, 'outputs': output_names}, body)
         return InferenceRequest(head['id'], arrays, [tuple(output) for output in head['outputs']])
 
     async def close(self):
@@ -66,11 +71,9 @@ class Readers:
         while self._idle:
             await _end(self._idle.pop())
 
-    async def _read(self, head, body):
-        """Return the head of the answer to a message, and its arrays."""
-        if self._turns is None:
-            self._turns = asyncio.Semaphore(usable_cores())  # here, because older Pythons bind it to the event loop
-        async with self._turns:
+    async def _read(self, cost, head, body):
+        """Return the head of the answer to a message, and its arrays; `cost` as in `Turns.turn`."""
+        async with self._turns.turn(cost):
             while self._idle and self._idle[-1].returncode is not None:  # killed by the system
                 self._idle.pop()
             process = self._idle.pop() if self._idle else await _start(self.memory)

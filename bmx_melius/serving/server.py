@@ -7,6 +7,7 @@ that it has accepted, and ends. At a second signal it answers those with 503 too
 import asyncio
 import contextlib
 import functools
+import logging
 import resource
 import socket
 import time
@@ -18,13 +19,35 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..errors import UserError
 
 _KEEP_ALIVE_SECONDS = 75
+_SILENT_SECONDS = 1  # after which a connection without a request can be closed for another one
+_HALF_CLOSE_SECONDS = 1  # after the end of a request, in which a client that closes its sending half waits for the answer
 _REFUSAL_SECONDS = 1  # beyond the time in which a body must arrive, so that the service can say that it has not
 _LAST_BYTES_SECONDS = 1  # to send the last answers
 _BACKLOG = 100  # connections that wait to be accepted
 _ACCEPTED_AT_ONCE = 16  # in one turn of asyncio's event loop
 _BEING_REFUSED = 100  # open ones past the limit: asyncio takes three turns to close what it has accepted, and accepts others in each
 _OTHER_FILES = 100  # of this process, beside connections
+_LOG_CHARACTERS = 10_000  # of a message
 _FULL = b'HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n'
+
+
+class _Formatter(logging.Formatter):
+    """Formatter of the log that cuts what is longer than a traceback: an error may quote what a client has sent."""
+
+    def format(self, record):
+        text = super().format(record)
+        return text if len(text) <= _LOG_CHARACTERS else f'{text[:_LOG_CHARACTERS]}...'
+
+
+_HANDLER = {'class': 'logging.StreamHandler', 'formatter': 'bounded', 'level': 'ERROR'}
+_LOGGERS = ('uvicorn', 'asyncio')  # the second one warns of each write to a connection that its client has closed
+_LOGGING = {
+    'version': 1,
+    'disable_existing_loggers': False,
+    'formatters': {'bounded': {'()': _Formatter}},
+    'handlers': {'log': _HANDLER},
+    'loggers': {name: {'handlers': ['log'], 'level': 'ERROR', 'propagate': False} for name in _LOGGERS},
+}
 
 
 class WebServer(uvicorn.Server):
@@ -44,9 +67,10 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 service,
-                http=functools.partial(_Connection, limits.read_seconds, possible_connections(limits.connections)),
+                http=functools.partial(_Connection, limits.read_seconds, possible_connections(limits.connections), {}),
                 lifespan='off',
                 ws='none',
+                log_config=_LOGGING,
                 log_level='error',  # a client can cause any number of warnings
                 access_log=False,
                 server_header=False,
@@ -107,21 +131,34 @@ class _Connection(H11Protocol):
     """A connection that is closed unless each part of a request arrives, and each answer is received, in time.
 
     The times begin with the part, not with its latest byte. uvicorn has a time limit only for connections that are idle after an answer,
-    which every byte stops, and one for the length of headers only with h11.
+    which every byte stops, and one for the length of headers only with h11. Connections without a request are in `unused`, the oldest one
+    first: that one is closed when there are too many. uvicorn closes a connection whose client sends nothing more, without its answer.
     """
 
-    def __init__(self, seconds, max_connections, **arguments):
+    def __init__(self, seconds, max_connections, unused, **arguments):
         super().__init__(**arguments)
+        self._unused, self._ends = unused, False
         self._seconds = {'headers': seconds, 'body': seconds + _REFUSAL_SECONDS, 'idle': _KEEP_ALIVE_SECONDS, 'closing': seconds}
         self._answer_seconds, self._max_connections = seconds, max_connections
         self._awaited = self._part_timer = self._answer_timer = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        if len(self.connections) > self._max_connections:
+        if len(self.connections) > self._max_connections and not self._close_unused():
             transport.write(_FULL)
             transport.close()
         self._follow()
+
+    def _close_unused(self):
+        """Close the connection that has been without a request for longest, and return whether there is one."""
+        connection, since = next(iter(self._unused.items()), (None, 0))
+        if connection is None or connection.cycle is None and self.loop.time() - since < _SILENT_SECONDS:
+            return False  # its first request may be under way
+        if connection.cycle is None:
+            connection.transport.write(_FULL)
+        connection.transport.close()
+        connection._follow()
+        return True
 
     def data_received(self, data):
         super().data_received(data)
@@ -131,7 +168,18 @@ class _Connection(H11Protocol):
         super().on_response_complete()
         if not self.flow.write_paused:
             self._stop_answer_timer()
+        if self._ends and (self.cycle.response_complete or self.cycle.more_body):  # no further request is complete
+            self.transport.close()
         self._follow()
+
+    def eof_received(self):
+        """Return whether to keep the connection, for answers, although the client sends nothing more.
+
+        A client that has closed the connection, because it waits no longer, looks the same. It usually does so later.
+        """
+        if self._awaited[0] == 'answer':
+            self._ends = self.cycle.response_started or self.loop.time() - self._awaited_since < _HALF_CLOSE_SECONDS
+        return self._ends
 
     def pause_writing(self):
         super().pause_writing()
@@ -144,6 +192,7 @@ class _Connection(H11Protocol):
             self._stop_answer_timer()
 
     def connection_lost(self, exc):
+        self._unused.pop(self, None)
         self._stop_part_timer()
         self._stop_answer_timer()
         super().connection_lost(exc)
@@ -171,10 +220,14 @@ class _Connection(H11Protocol):
         return 'headers' if begun else 'idle', self.cycle
 
     def _follow(self):
-        """Set the timer of a part that begins."""
+        """Set the timer of a part that begins, and note whether the connection has no request."""
         awaited = self._awaited_part()
+        if awaited[0] not in ('headers', 'idle') or self.conn.trailing_data[0]:
+            self._unused.pop(self, None)
+        else:
+            self._unused.setdefault(self, self.loop.time())
         if awaited != self._awaited:
-            self._awaited = awaited
+            self._awaited, self._awaited_since = awaited, self.loop.time()
             self._stop_part_timer()
             if awaited[0] in self._seconds:
                 self._part_timer = self.loop.call_later(self._seconds[awaited[0]], self.transport.abort)

@@ -13,7 +13,7 @@ from python_multipart import create_form_parser
 from python_multipart.exceptions import FormParserError
 
 from ..vision.channel_files import npy_shape, tiff_shape
-from ..vision.image_headers import webp_size
+from ..vision.image_headers import jpeg_scans, webp_size
 from ..vision.pixels import FORMAT_NAMES, format_of
 from .limits import Refusal
 
@@ -65,6 +65,11 @@ def _appending(found, max_parts):
 def check_image(content, max_pixels):
     """Check an uploaded image without decoding its pixels.
 
+    Returns
+    -------
+    int
+        What decoding it costs: its pixels, and a tenth of them for each scan of a JPEG file.
+
     Raises
     ------
     Refusal
@@ -86,6 +91,7 @@ def check_image(content, max_pixels):
         raise Refusal(422, 'the upload begins like an image file, but is damaged', 'damaged') from error
     if width * height > max_pixels:
         raise Refusal(413, f'the image has {width} x {height} pixels; at most {max_pixels:,} are allowed', 'large')
+    return width * height * (10 + (jpeg_scans(content) if form.name == 'JPEG' else 0)) // 10
 
 
 def _size(content, form):

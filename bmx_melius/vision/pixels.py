@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Optional, Tuple, Union
 
 import numpy as np
 
+from .. import forking
 from ..errors import MemoryLimitError, UserError
 from ..limited_process import LimitedProcesses, is_limited
 from .channel_files import npy_pixels, tiff_pixels, tiff_shape
@@ -134,8 +135,11 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     ModuleNotFoundError
         If Pillow is not installed.
     """
-    import PIL.Image
-    import PIL.ImageFile
+    with forking.importing:
+        import PIL.Image
+        import PIL.ImageFile
+
+        PIL.Image.init()  # imports its readers, as its own functions do at their first use
 
     PIL.ImageFile.LOAD_TRUNCATED_IMAGES = False
     form = format_of(content)

@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 import bmx_melius
 import model_zoo
-from bmx_melius.__main__ import _COMMANDS
+from bmx_melius.__main__ import COMMANDS
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import VERSION, words_of
 
@@ -132,7 +132,7 @@ def test_each_name_of_the_api_reference_exists_and_has_a_docstring(name):
 
 def test_each_command_has_its_help_text_in_the_reference():
     shown = re.findall(r'^<!-- help: bmx-melius (\S+) -->$', (DOCS / 'command-line.md').read_text(), re.MULTILINE)
-    assert sorted(shown) == sorted(command.__name__.rpartition('.')[2].replace('_', '-') for command in _COMMANDS)
+    assert sorted(shown) == sorted(command.replace('_', '-') for command in COMMANDS)
 
 
 def test_plots_show_the_present_figures(monkeypatch):

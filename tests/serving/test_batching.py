@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import Clock
 
 from bmx_melius.errors import UserError
 from bmx_melius.serving import batch_queue
@@ -191,25 +192,6 @@ async def test_a_request_waits_for_others_while_a_worker_is_idle(batcher):
     check(await batcher.run(network, [images(1, 2)]), 1, 2)  # fills the batch
     check(await first, 1, 1)
     assert network.batches == [2]
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time is set, and which never waits for a timer: it sets its time to that of the timer."""
-
-    def __init__(self):
-        super().__init__()
-        self.now, select = 100.0, self._selector.select
-
-        def at_once(timeout):
-            events = select(None if timeout is None else 0)
-            if not events and timeout:
-                self.now += timeout
-            return events
-
-        self._selector.select = at_once
-
-    def time(self):
-        return self.now
 
 
 def test_the_delay_ends_by_a_timer():

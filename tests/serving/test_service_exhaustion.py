@@ -2,8 +2,11 @@
 
 import asyncio.subprocess
 import contextlib
+import functools
+import io
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -13,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import numpy as np
 import PIL.Image
@@ -22,14 +26,20 @@ from support.paths import ROOT
 from support.services import Client, expected, form, infer, running, shown
 
 from bmx_melius import Session
-from bmx_melius.serving import readers, tensors
+from bmx_melius.serving import readers, reading, server, tensors, turns
 from bmx_melius.serving.hosts import allowed_hosts
 from bmx_melius.serving.network import ServedNetwork
 from bmx_melius.serving.server import possible_connections
+from bmx_melius.serving.uploads import check_image
 
 pytest_plugins = ['support.services']  # its fixtures
 TIME = 1.0  # seconds for each part of a request
 CLASSIFY, INFER = '/v1/classify', '/v2/models/colour/infer'
+
+
+def environment():
+    """Return the environment of a program that imports the project."""
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *sys.path[1:]])}
 
 
 @pytest.fixture
@@ -54,7 +64,7 @@ def stuck(monkeypatch):
         return started[0]
 
     monkeypatch.setattr(readers, '_start', start_stuck)
-    monkeypatch.setattr(readers, 'usable_cores', lambda: 1)
+    monkeypatch.setattr(readers, 'usable_cores', lambda: 0)  # beside which there is one more
     return started
 
 
@@ -74,7 +84,8 @@ def test_a_request_that_takes_too_long_to_read_is_refused_and_the_next_one_answe
         assert shown(client.post(CLASSIFY, uploads[0].read_bytes())[1]) == expected(Session(folder / 'colour'), uploads[0])
 
 
-def test_reading_ends_when_the_client_disconnects_and_others_do_not_wait_for_it(colour, folder, uploads, stuck):
+def test_reading_ends_when_the_client_disconnects_and_others_do_not_wait_for_it(colour, folder, uploads, stuck, monkeypatch):
+    monkeypatch.setattr(server, '_HALF_CLOSE_SECONDS', 0)
     with running([colour], decode_seconds=1000) as client:
         gone = client.send(CLASSIFY, uploads[0].read_bytes())
         wait_until(lambda: stuck)
@@ -113,7 +124,7 @@ def test_a_process_that_reads_may_be_killed(colour, folder, uploads, monkeypatch
     assert all(process.returncode is not None for process in started)
 
 
-def test_no_more_processes_read_than_there_are_cores(colour, folder, uploads, monkeypatch):
+def test_no_more_processes_read_than_there_are_cores_and_one_more(colour, folder, uploads, monkeypatch):
     started, start = [], readers._start
 
     async def start_counted(memory):
@@ -121,7 +132,7 @@ def test_no_more_processes_read_than_there_are_cores(colour, folder, uploads, mo
         return await start(memory)
 
     monkeypatch.setattr(readers, '_start', start_counted)
-    monkeypatch.setattr(readers, 'usable_cores', lambda: 2)
+    monkeypatch.setattr(readers, 'usable_cores', lambda: 1)
     with running([colour]) as client:
         finishes = [client.start(CLASSIFY, uploads[0].read_bytes()) for _ in range(6)]  # all at once
         for finish in finishes:
@@ -159,6 +170,112 @@ def test_a_large_form_needs_no_space_on_the_disk(colour, tmp_path, monkeypatch):
     with running([colour]) as client:
         body, headers = form((tmp_path / 'x.png').read_bytes())
         assert client.post(CLASSIFY, body, headers)[0] == 200
+
+
+@pytest.fixture
+def held_decoding(monkeypatch):
+    """Let processes decode images whose size has been read before only when `go` is set; their pixels count as large from 10,000 on.
+
+    There are two processes. Returns an object with `go` and `number`, that of the images that are being decoded so.
+    """
+    ask, held = readers._ask, types.SimpleNamespace(go=threading.Event(), number=0)
+
+    async def ask_held(process, head, body):
+        if 'spec' in head and 'max_cost' not in head and body in held.bodies:
+            held.number += 1
+            while not held.go.is_set():
+                await asyncio.sleep(0.01)
+        return await ask(process, head, body)
+
+    monkeypatch.setattr(readers, '_ask', ask_held)
+    monkeypatch.setattr(readers, 'usable_cores', lambda: 1)
+    monkeypatch.setattr(readers, '_AT_ONCE', 1000)
+    monkeypatch.setattr(turns, 'LARGE', 10_000)
+    return held
+
+
+def png(side):
+    """Return a PNG file of few bytes."""
+    file = io.BytesIO()
+    PIL.Image.new('RGB', (side, side)).save(file, 'PNG')
+    return file.getvalue()
+
+
+def test_small_images_do_not_wait_for_many_large_ones_however_few_bytes_these_have(colour, held_decoding):
+    large = png(200)
+    assert len(large) < 1000
+    held_decoding.bodies = [large]
+    with running([colour], decode_seconds=1000) as client:
+        finishes = [client.start(CLASSIFY, large) for _ in range(6)]
+        wait_until(lambda: held_decoding.number)
+        finishes.append(client.start(INFER, infer([1, 3, 200, 200])))  # as large
+        for side in (8, 90):  # decoded when its size is read, and afterwards
+            assert client.post(CLASSIFY, png(side))[0] == 200
+        body, headers = form(png(90))
+        assert client.post(CLASSIFY, body, headers)[0] == 200
+        assert held_decoding.number == 1 and client.metric('bmx_melius_requests_in_progress', model='colour') == 7
+        held_decoding.go.set()
+        assert [finish()[0] for finish in finishes] == [200] * 7
+
+
+def test_the_cost_of_an_image_is_that_of_its_pixels_and_scans():
+    assert check_image(png(200), 40_000) == 40_000
+    lossless = io.BytesIO()
+    PIL.Image.new('RGB', (300, 100)).save(lossless, 'WEBP', lossless=True)
+    assert len(lossless.getvalue()) < 100 and check_image(lossless.getvalue(), 40_000) == 30_000
+    assert check_image(with_scans(10, side=100), 40_000) == 20_000
+
+
+# --- the log ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_libraries_write_about_a_request_is_cut(colour, uploads, capfd):
+    """The parser of forms quotes a header with four characters for each byte."""
+    head = b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\nContent-Transfer-Encoding: '
+    body = head + b'\xff' * 1_000_000 + b'\r\n\r\nx\r\n--b--\r\n'
+    with running([colour]) as client:
+        for _ in range(3):
+            assert client.post(CLASSIFY, body, {'Content-Type': 'multipart/form-data; boundary=b'})[0] in (400, 415)
+        assert client.post(CLASSIFY, uploads[0].read_bytes())[0] == 200
+    assert len(capfd.readouterr().err) <= 3 * 2010
+
+
+WRITING = """\
+import os, sys
+from bmx_melius.serving import reading
+def respond(head, body):
+    if body == b'defect':
+        raise ValueError(100_000 * 'x')
+    os.write(2, body)  # as a library in C
+    print(100_000 * 'y', file=sys.stderr)
+    print('to standard output')
+    return reading.message({}, b'')
+reading.respond = respond
+reading.main(1 << 30)
+"""
+
+
+def test_all_that_a_process_writes_while_it_reads_a_request_is_cut_and_a_short_line_is_not():
+    process = subprocess.Popen(
+        [sys.executable, '-c', WRITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
+    bodies = [b'short line\n', b'z' * 3_000_000, b'defect']
+    output, errors = process.communicate(b''.join(b''.join(reading.message({}, body)) for body in bodies), timeout=60)
+    assert output == 2 * b''.join(reading.message({}, b'')) and process.returncode == 1
+    assert errors.startswith(b'short line\nyyy') and b'zzz' in errors and b'Traceback' in errors and len(errors) <= 3 * 2010
+
+
+def test_an_error_in_the_log_is_cut(folder, capsys):
+    class Defective(ServedNetwork):
+        def run(self, *arrays):
+            if len(arrays[0]) == 2:
+                raise ZeroDivisionError(1_000_000 * 'x')
+            return super().run(*arrays)
+
+    with running([Defective('colour', f'{folder}/colour')]) as client:
+        assert client.post(INFER, infer([2, 3, 8, 8]))[0] == 500
+    log = capsys.readouterr().err
+    assert 'Traceback' in log and len(log) <= 10_100
 
 
 # --- connections --------------------------------------------------------------------------------------------------------------------------
@@ -205,6 +322,46 @@ def test_a_connection_is_closed_when_nothing_follows_a_body_after_its_answer(fol
         connection.sendall(b'x')
         assert connection.recv(1000) == b''
         connection.close()
+
+
+def answers_after_half_close(port, request):
+    """Send a request, and nothing more; return what comes until the service closes the connection."""
+    with socket.create_connection(('127.0.0.1', port), timeout=60) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        return b''.join(iter(lambda: connection.recv(1 << 16), b''))
+
+
+def test_a_client_that_closes_its_sending_half_after_a_request_gets_its_answer(colour, folder, uploads):
+    image = uploads[0].read_bytes()
+    post = b'POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n' % len(image) + image
+    with running([colour]) as client:
+        for number in (1, 3):
+            answers = answers_after_half_close(client.port, number * post)
+            assert answers.count(b'HTTP/1.1 200 OK') == number
+            answer = json.loads(answers[answers.rindex(b'{"model"') :])
+            assert shown(answer) == expected(Session(folder / 'colour'), uploads[0])
+        assert answers_after_half_close(client.port, HEALTH + b'\r\n').endswith(b'{"live":true}')
+        assert answers_after_half_close(client.port, post[:-1]) == b''
+
+
+def test_connections_that_stay_open_after_an_answer_do_not_shut_others_out(colour):
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(running([colour], connections=3))
+        for _ in range(10):
+            connection = stack.enter_context(contextlib.closing(client.connect()))
+            connection.request('GET', '/healthz')
+            response = connection.getresponse()
+            assert response.status == 200 and response.read()
+
+
+@pytest.mark.parametrize('kilobytes', [50_000, 100_000, 130_000])
+def test_the_command_ends_with_one_line_if_its_memory_does_not_suffice(folder, kilobytes):
+    """Libraries fail in different ways, and the threads of some would never end."""
+    command = [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'serve', f'{folder}/colour', '--port', '0']
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (kilobytes << 10, kilobytes << 10))
+    done = subprocess.run(command, preexec_fn=limit, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and re.fullmatch('error: .*memory.*\n', done.stderr), done.stderr
 
 
 BROKEN = {
@@ -259,10 +416,9 @@ def test_connections_past_the_limit_are_refused_and_the_service_goes_on(folder):
     files = 260
     options = ['--port', '0', '--read-seconds', str(3 * TIME)]
     command = [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'serve', f'{folder}/colour', *options]
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *sys.path[1:]])}
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
     process = subprocess.Popen(
-        command, text=True, env=environment, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)), **pipes
+        command, text=True, env=environment(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)), **pipes
     )
     try:
         process.stdout.readline()

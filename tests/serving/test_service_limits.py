@@ -15,6 +15,7 @@ from support.paths import ROOT
 from support.services import Client, HeldNetwork, expected, form, infer, running, shown
 
 from bmx_melius import Session
+from bmx_melius.serving import server
 from bmx_melius.serving.network import ServedNetwork
 from bmx_melius.serving.readers import Readers
 
@@ -87,7 +88,8 @@ def test_past_the_limit_requests_are_refused_and_the_accepted_ones_answered(fold
         assert client.metric('bmx_melius_requests_in_progress', model='held') == 0
 
 
-def test_requests_whose_clients_disconnect_leave_the_queue_and_are_counted(folder, uploads, held):
+def test_requests_whose_clients_disconnect_leave_the_queue_and_are_counted(folder, uploads, held, monkeypatch):
+    monkeypatch.setattr(server, '_HALF_CLOSE_SECONDS', 0)  # after it a client that closes its sending half has disconnected
     session = Session(folder / 'colour')
     with running([held], queue=4) as client:
         computed = client.start('/v1/classify', uploads[0].read_bytes())
@@ -109,7 +111,8 @@ def test_requests_whose_clients_disconnect_leave_the_queue_and_are_counted(folde
         assert client.metric('bmx_melius_batch_images_sum', model='held') == 2
 
 
-def test_the_answer_to_a_client_that_disconnects_while_it_is_computed_is_dropped(folder, uploads, held, capsys):
+def test_the_answer_to_a_client_that_disconnects_while_it_is_computed_is_dropped(folder, uploads, held, capsys, monkeypatch):
+    monkeypatch.setattr(server, '_HALF_CLOSE_SECONDS', 0)
     session = Session(folder / 'colour')
     with running([held]) as client:
         gone = client.send('/v1/classify', uploads[0].read_bytes())

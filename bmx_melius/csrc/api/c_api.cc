@@ -121,10 +121,7 @@ BMX_EXPORT const char* bmx_isa(void) {
 }
 
 BMX_EXPORT const char* bmx_available_isas(void) {
-    return guarded<const char*>(nullptr, [] {
-        static const std::string names = bmx::instruction_set_names();
-        return names.c_str();
-    });
+    return guarded<const char*>(nullptr, [] { return bmx::instruction_set_names().c_str(); });
 }
 
 BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision) {

@@ -27,11 +27,12 @@ using Shape = std::vector<unsigned int>;
 
 // --- errors ----------------------------------------------------------------------------------------------------------
 
+std::mutex message_mutex;  // locked during a fork
+std::stringstream& message = MX_ERROR_MSG;
+
 // MXNet prints all messages that an extension has ever recorded, so one message is reused.
 MXReturnValue fail(const std::string& text) {
-    static std::mutex mutex;
-    static std::stringstream& message = MX_ERROR_MSG;
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(message_mutex);
     message.str("bmx_melius_packed: " + text);
     return mxnet::ext::MX_FAIL;
 }
@@ -130,7 +131,11 @@ struct Caches {
 
 // A child of fork() starts with empty caches: a thread of the parent may have held a lock.
 Caches* caches = new Caches;
-const int at_fork = pthread_atfork(nullptr, nullptr, [] { caches = new Caches; });
+const int at_fork = pthread_atfork([] { message_mutex.lock(); }, [] { message_mutex.unlock(); },
+                                   [] {
+                                       message_mutex.unlock();
+                                       caches = new Caches;
+                                   });
 
 // --- shapes ----------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 #include "kernels/dispatch.h"
 
+#include <atomic>
 #include <cstdlib>
 
 #include "program/error.h"
@@ -178,38 +179,44 @@ std::vector<InstructionSet> find_instruction_sets() {
     return sets;
 }
 
-std::string wanted_name() {
-    const char* name = std::getenv("BMX_MELIUS_ISA");
-    return name ? name : "";
-}
-
-}  // namespace
-
-const std::vector<InstructionSet>& instruction_sets() {
-    static const std::vector<InstructionSet> sets = find_instruction_sets();
-    return sets;
-}
-
-InstructionSet chosen_instruction_set(Precision precision) {
-    static const std::string wanted = wanted_name();
-    for (size_t i = instruction_sets().size(); i-- > 0;) {
-        InstructionSet set = instruction_sets()[i];
-        if (wanted.empty() || set.name == wanted) {
-            set.products = precision == Precision::fast   ? set.products
-                           : precision == Precision::bf16 ? set.bf16
-                                                          : set.floats;
-            return set;
-        }
-    }
-    throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + instruction_set_names());
-}
-
-std::string instruction_set_names() {
+std::string join_names(const std::vector<InstructionSet>& sets) {
     std::string names;
-    for (const InstructionSet& set : instruction_sets()) {
+    for (const InstructionSet& set : sets) {
         names += (names.empty() ? "" : " ") + std::string(set.name);
     }
     return names;
 }
+
+// Initialized with the library, and so are the tables of the kernels: see threads/forking.h.
+const std::vector<InstructionSet> sets = find_instruction_sets();
+const std::string set_names = join_names(sets);
+
+// Returns the number of the set that the environment names, or of the best one.
+int find_wanted_set() {
+    const char* name = std::getenv("BMX_MELIUS_ISA");
+    const std::string wanted = name ? name : "";
+    for (size_t i = sets.size(); i-- > 0;) {
+        if (wanted.empty() || sets[i].name == wanted) {
+            return static_cast<int>(i);
+        }
+    }
+    throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + set_names);
+}
+
+}  // namespace
+
+const std::vector<InstructionSet>& instruction_sets() { return sets; }
+
+InstructionSet chosen_instruction_set(Precision precision) {
+    static std::atomic<int> wanted{-1};  // found at the first use; several threads may find it
+    if (wanted < 0) {
+        wanted = find_wanted_set();
+    }
+    InstructionSet set = sets[wanted];
+    set.products = precision == Precision::fast ? set.products : precision == Precision::bf16 ? set.bf16 : set.floats;
+    return set;
+}
+
+const std::string& instruction_set_names() { return set_names; }
 
 }  // namespace bmx

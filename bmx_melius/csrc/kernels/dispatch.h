@@ -32,6 +32,6 @@ const std::vector<InstructionSet>& instruction_sets();
 // available.
 InstructionSet chosen_instruction_set(Precision precision);
 
-std::string instruction_set_names();
+const std::string& instruction_set_names();
 
 }  // namespace bmx

@@ -102,7 +102,7 @@ class Reader {
 };
 
 bool is_program_name(const std::string& name) {
-    static const std::string ending = "_program";
+    const std::string ending = "_program";
     return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
 }
 

@@ -1,5 +1,6 @@
 #include "program/program.h"
 
+#include <array>
 #include <tuple>
 
 #include "program/error.h"
@@ -24,8 +25,8 @@ void check_input(size_t number, const Value& value) {
 }
 
 uint32_t checksum(const int32_t* words, size_t count) {
-    static const std::vector<uint32_t> table = [] {
-        std::vector<uint32_t> entries(256);
+    static constexpr std::array<uint32_t, 256> table = [] {
+        std::array<uint32_t, 256> entries{};
         for (uint32_t i = 0; i < 256; i++) {
             uint32_t entry = i;
             for (int bit = 0; bit < 8; bit++) {

@@ -4,16 +4,17 @@
 
 namespace bmx {
 
-Forking& Forking::instance() {
-    static Forking forking;
-    return forking;
-}
+// Of the library, not of a function: another thread may be initializing what belongs to a function at the time of a
+// fork.
+Forking Forking::forking_;
+
+Forking& Forking::instance() { return forking_; }
 
 Forking::Forking() {
-    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+    pthread_atfork([] { forking_.mutex_.lock(); }, [] { forking_.mutex_.unlock(); },
                    [] {
-                       instance().in_child_ = true;
-                       instance().mutex_.unlock();
+                       forking_.in_child_ = true;
+                       forking_.mutex_.unlock();
                    });
 }
 

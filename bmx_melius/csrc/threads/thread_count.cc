@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -64,7 +65,10 @@ int quota_of(const std::string& groups, const std::string& own) {
 }
 
 int default_threads() {
-    static const int threads = find_default_threads();
+    static std::atomic<int> threads{0};  // several threads may find them
+    if (!threads) {
+        threads = find_default_threads();
+    }
     return threads;
 }
 

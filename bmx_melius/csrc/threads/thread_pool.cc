@@ -10,11 +10,12 @@ namespace {
 
 constexpr size_t kMaxFreeTeams = 16;
 
+// Never destroyed, because threads may still run while the process exits.
+auto& known = *new std::weak_ptr<ThreadPool>;
+
 }  // namespace
 
-// Never destroyed, because threads may still run while the process exits.
 std::shared_ptr<ThreadPool> ThreadPool::shared() {
-    static auto& known = *new std::weak_ptr<ThreadPool>;
     std::lock_guard<std::mutex> lock(Forking::instance().mutex());
     std::shared_ptr<ThreadPool> pool = known.lock();
     if (!pool) {

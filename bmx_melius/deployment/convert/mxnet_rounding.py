@@ -13,11 +13,10 @@ They differ in the last bits, and so in the sign of a few values next to the thr
 layers before it; `layout_in_use` determines it from an input and the result.
 """
 
-import functools
-
 import mxnet as mx
 import numpy as np
 
+from ...forking import lazy_attribute
 from .network import BatchNorm
 from .thresholds import TRIED, switching_points
 
@@ -43,7 +42,7 @@ class MxnetBatchNorm(BatchNorm):
             x = mx.nd.Convolution(x, identity, kernel=(1, 1), num_filter=self.channels, num_group=groups, no_bias=True)
         return mx.nd.BatchNorm(x, *self._parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True).asnumpy()
 
-    @functools.cached_property
+    @lazy_attribute
     def _parameters(self):
         return [mx.nd.array(array, dtype=np.float32) for array in (self.gamma, self.beta, self.mean, self.variance)]
 

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from ...analysis.counting import marked_bits
 from ...analysis.graph import first_node
 from ...errors import UserError
 from ...files.symbol_json import truth
+from ...forking import lazy_attribute
 from ...nn import marks
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
@@ -234,7 +234,7 @@ class Network:
         """Return ``sign`` for a value marked as {-1, +1}, ``bit`` for one marked as {0, 1}, otherwise None."""
         return self._encodings.get(entry.node)
 
-    @functools.cached_property
+    @lazy_attribute
     def _encodings(self):
         encodings = {}
         for node in self.graph.nodes:

@@ -7,12 +7,12 @@ import math
 import numbers
 import os
 import pathlib
-import threading
 import warnings
 import weakref
 
 import numpy as np
 
+from ... import forking
 from ...errors import UserError
 from ..program import reference
 from ..program.operations import ProgramError
@@ -27,7 +27,6 @@ MAC_KINDS = ('float', 'binary', 'int8')  # of multiply-accumulates, likewise
 MAX_THREADS = 1024  # per run; kMaxThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
-_loading = threading.Lock()
 _programs = SharedPrograms(lambda handle: load().bmx_program_destroy(handle))  # by SHA-256 of the words, precision and memory limit
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
@@ -60,14 +59,6 @@ _FUNCTIONS = {  # of csrc/api/bmx_melius.h: result type, argument types
 }
 
 
-def _renew_lock():
-    global _loading
-    _loading = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)  # a thread that does not exist in the child may have it
-
-
 def load():
     """Return the engine as a ctypes library, or None, with one warning, if it is not available.
 
@@ -76,7 +67,7 @@ def load():
     UserError
         If the environment variable BMX_MELIUS_ISA names an instruction set that is not available.
     """
-    with _loading:  # so that only one thread warns
+    with forking.changing:  # so that only one thread warns, and no child inherits a library whose loading has not ended
         return _load()
 
 
@@ -101,9 +92,14 @@ def open_library(path):
     return library
 
 
-@functools.lru_cache(maxsize=None)
 def missing():
     """Return one line with the reason why the engine is not available and what to do, or an empty string if it is."""
+    with forking.changing:
+        return _missing()
+
+
+@functools.lru_cache(maxsize=None)
+def _missing():
     advice = 'install a C++ compiler (g++), then install bmx-melius again'
     if not ENGINE_LIBRARY.exists():
         return f'the engine of bmx-melius has not been compiled ({ENGINE_LIBRARY} is missing): {advice}'

@@ -1,6 +1,5 @@
 """Execution of packed networks without MXNet."""
 
-import functools
 import hashlib
 import os
 from typing import Any, List, Optional, Tuple, Union
@@ -9,6 +8,7 @@ import numpy as np
 
 from ...errors import UserError
 from ...files.exported import Description, Exported
+from ...forking import lazy_attribute
 from ...vision.classifier import Classifier
 from ...vision.preprocessing import Image, InputSpec
 from ..program.operations import ProgramError
@@ -172,7 +172,7 @@ class Session:
         (rows,) = classifier.most_probable(classifier(classifier.spec.array(image), ['the image']), top)
         return [(str(row['class']) if row['name'] is None else row['name'], row['probability']) for row in rows]
 
-    @functools.cached_property
+    @lazy_attribute
     def _classifier(self):
         if self.input_spec is None:
             raise UserError(
