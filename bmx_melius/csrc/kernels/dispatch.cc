@@ -4,6 +4,10 @@
 
 #include "program/error.h"
 
+#ifdef BMX_EMULATED_TILES  // in tests
+#include "csrc/emulated_permission.h"
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -66,15 +70,16 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
     return cpu_has_avx512() && has(cpuid(7, 1).a, avx512_bf16);
 }
 
+// Linux enables tiles for a process, its threads and its children only on request.
 [[maybe_unused]] bool cpu_has_amx() {
-#ifdef BMX_EMULATED_TILES  // in tests
-    return cpu_has_avx512();
+#ifdef BMX_EMULATED_TILES
+    return cpu_has_avx512() && request_emulated_tiles();
 #else
     constexpr uint32_t bf16_tile_int8 = 1u << 22 | 1u << 24 | 1u << 25;
     if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) {
         return false;
     }
-    constexpr long request_permission = 0x1023, tile_data = 18;  // Linux enables tiles for a process only on request
+    constexpr long request_permission = 0x1023, tile_data = 18;
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #endif
 }
@@ -109,7 +114,7 @@ static_assert(has_fast_lookups(kDotProducts | kSve, kSve2 | kMatrixProducts), "N
 
 #endif
 
-std::vector<InstructionSet> find_instruction_sets() {
+std::vector<InstructionSet> supported_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats, const Int8Kernels& int8) {
         sets.push_back({binary.name, &binary, &binary, 0, nullptr, &floats, &floats, &int8, &floats});
@@ -186,22 +191,28 @@ std::string wanted_name() {
 }  // namespace
 
 const std::vector<InstructionSet>& instruction_sets() {
-    static const std::vector<InstructionSet> sets = find_instruction_sets();
+    static const std::vector<InstructionSet> sets = supported_instruction_sets();
     return sets;
+}
+
+const InstructionSet* find_instruction_set(const std::string& name) {
+    for (const InstructionSet& set : instruction_sets()) {
+        if (set.name == name) {
+            return &set;
+        }
+    }
+    return nullptr;
 }
 
 InstructionSet chosen_instruction_set(Precision precision) {
     static const std::string wanted = wanted_name();
-    for (size_t i = instruction_sets().size(); i-- > 0;) {
-        InstructionSet set = instruction_sets()[i];
-        if (wanted.empty() || set.name == wanted) {
-            set.products = precision == Precision::fast   ? set.products
-                           : precision == Precision::bf16 ? set.bf16
-                                                          : set.floats;
-            return set;
-        }
+    const InstructionSet* const found = wanted.empty() ? &instruction_sets().back() : find_instruction_set(wanted);
+    if (!found) {
+        throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + instruction_set_names());
     }
-    throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + instruction_set_names());
+    InstructionSet set = *found;
+    set.products = precision == Precision::fast ? set.products : precision == Precision::bf16 ? set.bf16 : set.floats;
+    return set;
 }
 
 std::string instruction_set_names() {
