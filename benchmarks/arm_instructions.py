@@ -22,7 +22,7 @@ from typing import Dict
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / 'tests'))
 
-from support.native_program import FLAGS, INSTRUCTION_SETS, build_program  # noqa: E402
+from support.native_program import FLAGS, INSTRUCTION_SETS, KERNEL_PARTS, build_program  # noqa: E402
 
 # A53 and A72 have no dotprod. Neoverse N1 has the core of the A76, which LLVM 19 gives the model of the A72.
 PROCESSORS = (
@@ -222,11 +222,11 @@ def executed(program, *arguments):
 
 def print_layers(folder):
     """Print the instructions of layers."""
-    flags, parts = [*FLAGS, '-static'], ['binary', 'float', 'int8', 'dispatch']
+    flags = [*FLAGS, '-static']
 
     def count(source, sets, arguments, amount):
         """Return the instructions of a run for `amount` of what it computes: those of two runs without those of one."""
-        program = build_program(folder, source, parts, flags, ['aarch64-linux-gnu-g++'], INT8_KERNELS)
+        program = build_program(folder, source, KERNEL_PARTS, flags, ['aarch64-linux-gnu-g++'], INT8_KERNELS)
         counts = [executed(program, one, *arguments, 2) - executed(program, one, *arguments, 1) for one in sets]
         return [f'{number / amount:.1f}' for number in counts]
 

@@ -112,7 +112,7 @@ void report(const InstructionSet& set, const BinaryKernels* table, int rounds) {
     }
     std::vector<double> peaks;
     for (int round = 0; round < rounds; ++round) {
-        peaks.push_back(best_rate(measure_peaks(set.name, .005), MacKind::binary));
+        peaks.push_back(best_rate(measure_peaks(set, .005), MacKind::binary));
         for (Layer& layer : layers) {
             layer.time();
         }

@@ -225,8 +225,9 @@ void sum(const FloatKernels& kernels, const char* name, int pixels, int channels
 
 int main(int count, char** arguments) {
     const char* name = count > 1 ? arguments[1] : "reference";
-    const FloatKernels* kernels = require_instruction_set(name).floats;
-    peak = best_rate(measure_peaks(kernels->name, 0.2), MacKind::floats);
+    const InstructionSet& set = require_instruction_set(name);
+    const FloatKernels* kernels = set.floats;
+    peak = best_rate(measure_peaks(set, 0.2), MacKind::floats);
     std::printf("%s; peak %.1f e9 MAC/s\n", kernels->name, peak * 1e-9);
     planar(*kernels, "stem 3 -> 32, 3x3 / 2, 224", {3, 32, 3, 3, 2, 2, 1, 1, 1}, 224);
     planar(*kernels, "stem 32 -> 32, 3x3, 4 groups, 112", {32, 32, 3, 3, 1, 1, 1, 1, 4}, 112);

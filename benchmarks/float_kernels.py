@@ -10,9 +10,9 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'tests'))
 
-from support.native_program import build_program  # noqa: E402
+from support.native_program import KERNEL_PARTS, build_program  # noqa: E402
 
 if __name__ == '__main__':
     with tempfile.TemporaryDirectory() as folder:
-        program = build_program(folder, 'benchmarks/float_kernels.cc', ['binary', 'float', 'int8', 'dispatch', 'peak'], ['-O3'])
+        program = build_program(folder, 'benchmarks/float_kernels.cc', [*KERNEL_PARTS, 'peak'], ['-O3'])
         sys.exit(subprocess.run([program, *sys.argv[1:]]).returncode)

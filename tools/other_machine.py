@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 from commands import output_of  # noqa: E402
-from support.native_program import FLAGS, build_program  # noqa: E402
+from support.native_program import FLAGS, KERNEL_PARTS, build_program  # noqa: E402
 from support.networks import of_size  # noqa: E402
 from support.small_networks import initialized  # noqa: E402
 
@@ -74,14 +74,13 @@ class Machine:
 
 def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):
     """Compare the kernels with plain loops, and float kernels with those of this machine. Raises `UserError` if they differ."""
-    parts = ['binary', 'float', 'int8', 'dispatch']
     for kind in kinds:
         source, cases, outputs = f'tests/csrc/{kind}_kernels_test.cc', CASES[kind], {}
         for compiler in machine.compilers:
-            program = machine.build(folder, source, parts, compiler=compiler)
+            program = machine.build(folder, source, KERNEL_PARTS, compiler=compiler)
             outputs.update({f'{name} by {compiler}': machine.run(program, name, cases) for name in machine.instruction_sets})
         if kind in FLOAT_KERNELS:
-            native = build_program(folder, source, parts, FLAGS)
+            native = build_program(folder, source, KERNEL_PARTS, FLAGS)
             outputs['this machine'] = output_of([native, 'reference', cases])
             digests = {name: re.search('digest (.*)', output)[1] for name, output in outputs.items()}
             _require_equal(f'{kind} kernels', digests)
@@ -91,7 +90,7 @@ def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] =
 def check_peaks(machine: Machine, folder: pathlib.Path):
     """Measure the peaks of every instruction set. Raises `UserError` if a kind of layer has none."""
     for compiler in machine.compilers:
-        program = machine.build(folder, 'tests/csrc/peaks_test.cc', ['peak'], compiler=compiler)
+        program = machine.build(folder, 'tests/csrc/peaks_test.cc', [*KERNEL_PARTS, 'peak'], compiler=compiler)
         for name in machine.instruction_sets:
             machine.run(program, name)
     print(f'peaks, {machine.name}: ok', flush=True)

@@ -3,11 +3,14 @@
 // BMX_EMULATED_TILES is defined.
 //
 // Sums are those of the processor (Intel's manual, TDPBUSD and TDPBF16PS), but for float32 below 2^-126, which there
-// become 0. Use of tiles that have not been configured ends the program.
+// become 0. Use of tiles that have not been configured, or before kernels/dispatch.cc has requested them, ends the
+// program.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "csrc/emulated_permission.h"
 
 namespace bmx {
 namespace {
@@ -35,6 +38,7 @@ void release_tiles() {
 }
 
 void configure_tiles(int rows) {
+    require_emulated_tiles();
     if (rows < 1 || rows > kTileRows) {
         std::fprintf(stderr, "tiles have 1 to %d rows, not %d\n", kTileRows, rows);
         std::abort();

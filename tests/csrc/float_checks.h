@@ -27,9 +27,14 @@ inline int pick(int low, int high) { return low + static_cast<int>(generator() %
 inline int pick(std::initializer_list<int> choices) { return choices.begin()[pick(0, int(choices.size()) - 1)]; }
 inline bool toss() { return pick(0, 1); }
 
+// Some of them are zeros of both signs.
 inline Reals random_reals(size_t count) {
     Reals result(count);
     for (float& x : result) {
+        if (pick(0, 15) == 0) {
+            x = toss() ? 0.0f : -0.0f;
+            continue;
+        }
         int64_t sum = 0;  // of 4 numbers of 31 bits, which is nearly normally distributed
         for (int i = 0; i < 4; i++) {
             sum += static_cast<int64_t>(generator() >> 1) - (1 << 30);

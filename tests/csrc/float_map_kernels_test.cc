@@ -31,7 +31,8 @@ void check_pool_row(const FloatKernels& kernels) {
     const RandomEpilogue random(channels);
     const ptrdiff_t output_pixel = channels + pick(0, 4);
     Reals output(extent(pixels, output_pixel, channels), kGap);
-    kernels.pool_row({type, x.at(0), stride * pixel, window.data(), int(window.size()), pixels, channels,
+    const bool pools = window.size() > 1 || toss();
+    kernels.pool_row({type, x.at(0), stride * pixel, window.data(), int(window.size()), pools, pixels, channels,
                       random.epilogue, output.data(), output_pixel});
     digest.add(output);
     expect_gaps(kernels.name, "pool_row wrote between pixels", output, output_pixel, channels);
@@ -43,7 +44,11 @@ void check_pool_row(const FloatKernels& kernels) {
                 best = std::fmax(best, random.finished(c, value));
                 magnitude = std::fmax(magnitude, random.magnitude(c, std::fabs(value)));
             }
-            expect_close(kernels.name, "pool_row", output[i * output_pixel + c], best, magnitude);
+            const float found = output[i * output_pixel + c];
+            expect_close(kernels.name, "pool_row", found, best, magnitude);
+            if (pools && found == 0 && std::signbit(found)) {
+                fail(kernels.name, "pool_row: a maximum is -0");
+            }
         }
     }
 }
@@ -135,7 +140,7 @@ void check_planar_max_pool(const FloatKernels& kernels) {
                     best = std::fmax(best, row[c * input_channel + i * stride + w]);
                 }
             }
-            expected[i * pixel_stride + c] = best;
+            expected[i * pixel_stride + c] = best + 0.0f;  // -0 becomes +0
         }
     }
     expect_equal(kernels.name, "planar_max_pool", output, expected);
@@ -219,18 +224,19 @@ void check_combine(const FloatKernels& kernels, DataType type) {
     const ptrdiff_t y_pixel = pick({0, width, width + 2});
     std::vector<T> y(y_pixel * (x.pixels - 1) + width);
     for (T& element : y) {
-        element = T(pick(-300, 300));
+        element = T(pick(-300, 300) * pick({0, 1, 1}));  // -0 among floats
     }
-    for (const Combination kind : {Combination::copy, Combination::add, Combination::multiply}) {
+    for (const Combination kind : {Combination::copy, Combination::add, Combination::multiply, Combination::maximum}) {
         Grid found = x, expected = x;
         kernels.combine({kind, found.numbers.data(), x.pixel, x.pixels, x.channels, type, y.data(), y_pixel, shared});
         for (int i = 0; i < x.pixels; ++i) {
             for (int c = 0; c < x.channels; ++c) {
                 const float operand = float(y[i * y_pixel + (shared ? 0 : c)]);
                 float& result = expected.at(i, c);
-                result = kind == Combination::copy  ? operand
-                         : kind == Combination::add ? result + operand
-                                                    : result * operand;
+                result = kind == Combination::copy       ? operand
+                         : kind == Combination::add      ? result + operand
+                         : kind == Combination::multiply ? result * operand
+                                                         : std::fmax(result, operand) + 0.0f;
             }
         }
         expect_equal(kernels.name, "combine", found.numbers, expected.numbers);
@@ -258,7 +264,7 @@ void check_relu_of_nan(const FloatKernels& kernels) {
     const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
     const ptrdiff_t window[] = {0};
     float output[3];
-    kernels.pool_row({DataType::f32, x, 3, window, 1, 1, 3, {scale, shift, true}, output, 3});
+    kernels.pool_row({DataType::f32, x, 3, window, 1, true, 1, 3, {scale, shift, true}, output, 3});
     if (!std::isnan(output[0]) || output[1] != 0 || output[2] != 1) {
         fail(kernels.name, "relu of NaN, -1, 1");
     }

@@ -10,10 +10,8 @@
 constexpr int kNotAvailable = 77;  // exit status if this build or this CPU lacks an instruction set
 
 inline const bmx::InstructionSet& require_instruction_set(const std::string& name) {
-    for (const bmx::InstructionSet& set : bmx::instruction_sets()) {
-        if (set.name == name) {
-            return set;
-        }
+    if (const bmx::InstructionSet* set = bmx::find_instruction_set(name)) {
+        return *set;
     }
     std::printf("%s: not in this build or not on this CPU, which have %s\n", name.c_str(),
                 bmx::instruction_set_names().c_str());

@@ -208,9 +208,9 @@ def test_the_files_of_another_instruction_set_compile(in_numpy):
 
 COMPARE_KERNELS = """
 import os, subprocess
-from support.native_program import build_program
+from support.native_program import KERNEL_PARTS, build_program
 
-program = build_program(os.getcwd(), 'tests/csrc/binary_kernels_test.cc', ['binary', 'float', 'int8', 'dispatch'], ['-O0'])
+program = build_program(os.getcwd(), 'tests/csrc/binary_kernels_test.cc', KERNEL_PARTS, ['-O0'])
 print(subprocess.run([program, 'popcnt', '400'], check=True, capture_output=True, text=True).stdout)
 """
 

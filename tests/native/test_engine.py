@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engines import Engine, needs_engine
+from support.engines import Engine, assert_same_bits, needs_engine
 from support.packed import binary_conv, chain, conv, operation, sign, window
 from support.random_programs import Maker, describe, numbers_beside_ties, other_sizes
+from support.zeros import MAXIMA, OTHERS, program_of
 
 from bmx_melius import __version__
 from bmx_melius.deployment.program import reference
@@ -22,28 +23,32 @@ def test_the_library_returns_its_version():
     assert engine.open_library(engine.ENGINE_LIBRARY).bmx_version().decode() == __version__
 
 
-@given(random=st.randoms(use_true_random=False), exact=st.booleans())
+@given(random=st.randoms(use_true_random=True), exact=st.booleans())
 @settings(max_examples=settings().max_examples * 10, suppress_health_check=list(HealthCheck))
-def test_an_instruction_set_equals_the_interpreter_but_for_rounding_and_itself_in_every_bit(library, random, exact):
-    """Results of exact programs, of which nothing is rounded, are equal; others do not depend on threads and batch."""
+def test_an_instruction_set_equals_the_interpreter_but_for_rounding_and_the_others_in_every_bit(library, reference_library, random, exact):
+    """Results of exact programs, of which nothing is rounded, are equal; no bit depends on instruction set, threads and batch."""
     maker = Maker(random, exact)
     program = maker.program(random.randint(1, 12 if exact else 8))
     inputs = maker.data(other_sizes(random, program), random.randint(1, 4))
     engine = Engine.of(library, program)
     single = engine.run(inputs)
     for number, (y, wanted) in enumerate(zip(single, reference.run(program, inputs))):
-        tolerance = {'rtol': 0} if exact else {'rtol': 1e-5, 'atol': 1e-5 * max(1, np.abs(wanted).max())}
-        np.testing.assert_allclose(y, wanted, **tolerance, err_msg=f'output {number} of\n{describe(program)}')
+        if exact:
+            assert_same_bits(y, wanted, f'output {number} of\n{describe(program)}')
+        atol = 1e-5 * max(1, np.abs(wanted).max())
+        np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=atol, err_msg=f'output {number} of\n{describe(program)}')
+    for y, one in zip(Engine.of(reference_library, program).run(inputs), single):
+        assert_same_bits(y, one, f'reference kernels, of\n{describe(program)}')
     for threads in (2, 3):
         for y, one in zip(engine.run(inputs, threads), single):
-            np.testing.assert_array_equal(y, one, f'{threads} threads of\n{describe(program)}')
+            assert_same_bits(y, one, f'{threads} threads of\n{describe(program)}')
     for image in range(len(inputs[0])):
         for y, one in zip(engine.run([array[image : image + 1] for array in inputs]), single):
-            np.testing.assert_array_equal(y[0], one[image], f'image {image} alone')
+            assert_same_bits(y[0], one[image], f'image {image} alone')
 
 
 @given(
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
     channels=st.sampled_from((3, 32, 64, 80)),
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     kernel=st.sampled_from((1, 3)),
@@ -85,7 +90,7 @@ def test_elementwise_operations_after_a_binary_convolution_equal_the_interpreter
 
 
 @given(
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
     channels=st.sampled_from((1, 2, 3, 8, 20, 33)),
     filters=st.sampled_from(('depthwise', 1, 5, 16, 70)),
     groups=st.sampled_from((1, 1, 2)),
@@ -132,6 +137,16 @@ def test_float_convolutions_of_any_window_equal_the_interpreter(
     for threads in (1, 2, 5):
         for y, wanted in zip(engine.run(inputs, threads), expected):
             np.testing.assert_array_equal(y, wanted, f'{threads} threads\n{describe(program)}')
+
+
+@pytest.mark.parametrize('name', [*MAXIMA, *OTHERS])
+def test_zeros_have_the_signs_of_the_interpreter_and_those_of_maxima_are_positive(library, name):
+    program, inputs = program_of(name)
+    (expected,) = reference.run(program, inputs)
+    for threads in (1, 3):
+        (y,) = Engine.of(library, program).run(inputs, threads)
+        assert_same_bits(y, expected, f'{threads} threads')
+    assert (expected == 0).any() and not (name in MAXIMA and np.signbit(expected[expected == 0]).any())
 
 
 def test_sigmoids_are_within_4e_7_of_their_value(library):
@@ -197,3 +212,63 @@ def test_a_convolution_with_kernel_1_reads_the_channels_of_concatenated_maps(lib
     (expected,) = reference.run(program, inputs)
     for threads in (1, 2):
         np.testing.assert_array_equal(Engine.of(library, program).run(inputs, threads)[0], expected, f'{threads} threads')
+
+
+def channels_in_another_order(random):
+    """Return a program that reads the channels of a map, in more parts than a view has, and some of them as one part again."""
+    inputs, count = [Value(REAL_KIND, 300, 3, 2, False), Value(REAL_KIND, 33, 3, 2, False)], 300
+    order = random.permutation(count)
+    operations = [operation('slice', 0, begin=int(c), end=int(c) + 1) for c in order]
+    operations += [operation('concat', *range(2, 2 + count)), operation('relu', count + 2)]
+    operations += [
+        operation('slice', 0, begin=0, end=40),
+        operation('slice', 0, begin=40, end=64),
+        operation('concat', count + 4, count + 5),
+    ]
+    return Program(inputs, [*operations, operation('abs', count + 6)], [count + 3, count + 2, count + 7])
+
+
+def bits_that_no_word_begins_with(random):
+    """Return a program with binary layers, with groups and without, of concatenated maps whose channels are not whole words."""
+    inputs = [Value(REAL_KIND, channels, 4, 5, False) for channels in (5, 40, 19)]
+    operations = [operation('concat', 0, 1, 2), sign(64, 3)]
+    for groups in (1, 2, 4):
+        operations.append(binary_conv(random.rand(24, 3, 3, 64 // groups) < 0.5, 4, groups=groups, **window(3, pad=1)))
+    return Program(inputs, operations, [5, 6, 7])
+
+
+def moved_bits(random):
+    """Return a program whose binary layers read bits that are concatenated, shuffled and cut, not comparisons."""
+    inputs = [Value(REAL_KIND, channels, 4, 5, False) for channels in (40, 24)]
+    bits = [sign(40, 0), sign(24, 1), operation('concat', 2, 3), operation('shuffle', 4, groups=4), operation('slice', 5, begin=3, end=50)]
+    layers = [binary_conv(random.rand(24, 3, 3, 64) < 0.5, 5, **window(3, pad=1)), binary_conv(random.rand(8, 1, 1, 47) < 0.5, 6)]
+    planes = [binary_conv(random.rand(16, 3, 3, 16) < 0.5, 5, planes=4, **window(3, pad=1))]
+    planes.append(binary_conv(random.rand(8, 1, 1, 8) < 0.5, 5, groups=4, planes=2))
+    return Program(inputs, [*bits, *layers, *planes], [7, 8, 9, 10])
+
+
+def sums_of_small_integers(random):
+    """Return a program that adds bits as integers and results of binary layers which others read as well."""
+    inputs = [Value(REAL_KIND, 40, 4, 5, False)]
+    compare = operation('threshold', 0, arrays={'threshold': random.randn(40).astype('f'), 'flip': random.rand(40) < 0.5})
+    layers = [compare, operation('expand', 1), operation('expand', 1, low=-1), operation('add', 2, 3), operation('add', 4, 4)]
+    layers += [binary_conv(random.rand(40, 3, 3, 40) < 0.5, 1, **window(3, pad=1)) for _ in range(2)]
+    layers += [operation('add', 6, 7), operation('add', 8, 5), operation('add', 6, 9), operation('flatten', 10)]
+    return Program(inputs, layers, [5, 8, 11])
+
+
+@pytest.mark.parametrize('make', [channels_in_another_order, bits_that_no_word_begins_with, moved_bits, sums_of_small_integers])
+def test_programs_that_are_rare_among_random_ones_equal_the_interpreter(library, make):
+    program = make(np.random.RandomState(0))
+    inputs = [np.random.RandomState(1).randn(2, *value.shape).astype(np.float32) for value in program.inputs]
+    expected = reference.run(program, inputs)
+    for threads in (1, 3):
+        for found, wanted in zip(Engine.of(library, program).run(inputs, threads), expected):
+            assert_same_bits(found, wanted)
+
+
+def test_every_float16_weight_has_its_value(library):
+    weight = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    weight = weight[~np.isnan(weight)]
+    (y,) = Engine.of(library, chain((1, 1, 1), conv(weight[:, None, None, None]))).run([np.ones((1, 1, 1, 1), np.float32)])
+    np.testing.assert_array_equal(y.ravel(), weight.astype(np.float32))

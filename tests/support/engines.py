@@ -60,6 +60,12 @@ class Engine:
         return self.library.bmx_program_working_memory(self.handle, sizes_of(inputs), threads)
 
 
+def assert_same_bits(found, expected, message=''):
+    """Require that arrays of numbers are equal, zeros also in their signs."""
+    np.testing.assert_array_equal(found, expected, message)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected), f'signs of zeros; {message}')
+
+
 def sizes_of(arrays):
     numbers = [number for array in arrays for number in (*array.shape, 0, 0)[:4]]
     return (ctypes.c_int64 * len(numbers))(*numbers)

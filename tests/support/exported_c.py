@@ -127,7 +127,10 @@ def bits_of_layers(program, inputs):
 
 def reals(found, network):
     """Return the outputs of a network as the real numbers for which they stand."""
-    return [numbers.astype('f') * output.scale + output.shift for numbers, output in zip(found, network.outputs)]
+    return [
+        numbers if output.type == 'float' else numbers.astype('f') * output.scale + output.shift
+        for numbers, output in zip(found, network.outputs)
+    ]
 
 
 def exported(program, name, **arguments):

@@ -10,6 +10,7 @@ import sys
 from support.paths import ROOT
 
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
+KERNEL_PARTS = ['binary', 'float', 'int8', 'dispatch']  # parts of a program that calls kernels: the tables, and their selection
 sys.path.insert(0, str(ROOT / 'tools'))
 
 from native_build import (  # noqa: E402, F401

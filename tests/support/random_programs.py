@@ -11,6 +11,23 @@ from support.packed import operation, window
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
 ROUNDING = ('round', 'rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')  # round their inputs
+SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations, drawn at random, seldom follow one another so
+    ('conv', 'affine', 'relu', 'conv', 'relu', 'max_pool'),
+    ('affine', 'max_pool', 'relu', 'shuffle', 'conv', 'affine', 'relu'),
+    ('relu', 'affine', 'max_pool', 'conv', 'multiply'),
+    ('affine', 'relu', 'global_avg_pool'),
+    ('prelu', 'channel_mean'),
+    ('threshold', 'binary_conv', 'add', 'threshold', 'binary_conv', 'add'),
+    ('threshold', 'binary_conv', 'affine', 'clip', 'maximum', 'multiply'),
+    ('concat', 'threshold', 'shuffle', 'binary_conv', 'max_pool'),
+    ('concat', 'slice', 'threshold', 'binary_conv', 'affine'),
+    ('threshold', 'expand', 'add', 'flatten'),
+    ('affine', 'rescale', 'max_pool', 'shuffle', 'int8_conv', 'int8_conv', 'max_pool'),
+    ('rescale', 'int8_conv', 'int8_conv', 'int8_conv'),
+    ('rescale', 'add', 'concat', 'int8_conv'),
+    ('rescale', 'int8_conv', 'threshold', 'binary_conv'),
+    ('int8_conv', 'integer_avg_pool', 'maximum', 'threshold', 'binary_conv'),
+)
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
 ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
 
@@ -28,11 +45,15 @@ class Maker:
     """
 
     names = (*OPERATIONS,)
+    first_output = 0  # the first value that may be an output
 
     def __init__(self, random, exact):
         self.random, self.exact = random, exact
         self.numpy = np.random.RandomState(random.getrandbits(32))
         self.inputs, self.values, self.operations, self.bounds = [], [], [], []
+        self.sequence = ()  # names of operations to add next, each on the value of the one before
+        unwanted = set() if exact else {'threshold', *ROUNDING}
+        self.sequences = [names for names in SEQUENCES if set(names) <= set(self.names) - unwanted]
         for _ in range(random.choice((1, 1, 1, 2))):
             flat = random.random() < 0.2
             size = (1, 1) if flat else (random.randint(1, 12), random.randint(1, 12))
@@ -43,17 +64,26 @@ class Maker:
     def program(self, operations):
         for _ in range(operations):
             self.grow()
-        real = [number for number, value in enumerate(self.values) if value.kind == REAL_KIND]
+        real = [number for number, value in enumerate(self.values) if value.kind == REAL_KIND and number >= self.first_output]
         outputs = {real[-1]} | set(self.random.sample(real, min(len(real), self.random.randint(0, 2))))
         return Program(self.inputs, self.operations, sorted(outputs))
 
     def grow(self):
-        """Add an operation, unless all of several attempts are invalid."""
-        for _ in range(20):
-            name = self.random.choice((*self.names, *('threshold', 'binary_conv', 'add') * self.exact * 3))
+        """Add an operation, unless all of several attempts are invalid: the next of a sequence, if one has begun and it can be added."""
+        if not self.sequence and self.random.random() < 0.2:
+            self.sequence = self.random.choice(self.sequences)
+        for attempt in range(40):
+            follows = self.sequence and attempt < 20
+            if follows:
+                name = self.sequence[0]
+            else:
+                self.sequence = ()
+                name = self.random.choice((*self.names, *('threshold', 'binary_conv', 'add') * self.exact * 3))
             row = OPERATIONS[name]
             count = 1 if row.shape == 'broadcast' else self.random.randint(row.inputs[0], min(row.inputs[1], 4))
             inputs = tuple(self.any_value(row.kinds) for _ in range(count))
+            if follows and self.values[-1].kind in row.kinds:
+                inputs = (len(self.values) - 1, *inputs[1:])
             if row.shape == 'broadcast' and None not in inputs:
                 inputs += (self.factor_of(inputs[0]),)
             if None in inputs:
@@ -71,6 +101,7 @@ class Maker:
             self.operations.append(operation)
             self.values.append(value)
             self.bounds.append(bound)
+            self.sequence = self.sequence[1:]
             return
 
     def add(self, name, *inputs, **attributes):
@@ -211,13 +242,19 @@ class Maker:
                 array = self.numpy.randn(*shape)
             else:
                 array = self.numpy.randint(-2, 3, shape)
-            operation.arrays[name] = np.asarray(array).astype(dtype)
+            array = np.asarray(array).astype(dtype)
+            if dtype.kind == 'f' and not (self.exact and name == 'shift'):  # a shift of -0 and a bias before it are added in another order
+                array[(array == 0) & (self.numpy.rand(*shape) < 0.5)] = -0.0
+            operation.arrays[name] = array
 
     def data(self, sizes, batch):
         arrays = []
         for value, size in zip(self.inputs, sizes):
             shape = (batch, value.channels) if value.flat else (batch, value.channels, *size)
-            arrays.append(self.numpy.randint(-16, 17, shape) / 2 if self.exact else self.numpy.randn(*shape))
+            array = self.numpy.randint(-16, 17, shape) / 2 if self.exact else self.numpy.randn(*shape)
+            zeros = self.numpy.rand(*shape) < self.random.choice((0, 0.1, 0.6))
+            array[zeros] = self.numpy.choice((0.0, -0.0), zeros.sum())
+            arrays.append(array)
         return [array.astype(np.float32) for array in arrays]
 
 
@@ -234,6 +271,7 @@ class PixelMaker(Maker):
         *('rescale', 'int8_conv', 'int8_conv', 'integer_mean', 'integer_avg_pool', 'max_pool', 'global_max_pool', 'maximum', 'concat'),
         *('slice', 'shuffle', 'flatten', 'unflatten', 'relu', 'abs', 'expand', 'upsample'),
     )
+    first_output = 2  # those before are the real numbers of the pixels
 
     def __init__(self, random):
         super().__init__(random, exact=True)

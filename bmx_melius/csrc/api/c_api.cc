@@ -314,11 +314,7 @@ BMX_EXPORT int bmx_measure_peaks(double seconds, bmx_peak_callback callback, voi
             throw bmx::Error("seconds is " + std::to_string(seconds) + "; it must be a positive, finite number");
         }
         const bmx::InstructionSet set = bmx::chosen_instruction_set(bmx::Precision::exact);
-        std::vector<bmx::Peak> peaks = bmx::measure_peaks(set.name, seconds);
-        if (peaks.empty()) {  // only its layers of 8-bit integers have kernels of their own
-            peaks = bmx::measure_peaks(set.binary->name, seconds);
-        }
-        for (const bmx::Peak& peak : peaks) {
+        for (const bmx::Peak& peak : bmx::measure_peaks(set, seconds)) {
             callback(context, peak.method, static_cast<int>(peak.kind), peak.in_registers, peak.in_cache);
         }
         return 0;

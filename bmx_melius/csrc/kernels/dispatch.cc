@@ -5,6 +5,10 @@
 
 #include "program/error.h"
 
+#ifdef BMX_EMULATED_TILES  // in tests
+#include "csrc/emulated_permission.h"
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -67,15 +71,16 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
     return cpu_has_avx512() && has(cpuid(7, 1).a, avx512_bf16);
 }
 
+// Linux enables tiles for a process, its threads and its children only on request.
 [[maybe_unused]] bool cpu_has_amx() {
-#ifdef BMX_EMULATED_TILES  // in tests
-    return cpu_has_avx512();
+#ifdef BMX_EMULATED_TILES
+    return cpu_has_avx512() && request_emulated_tiles();
 #else
     constexpr uint32_t bf16_tile_int8 = 1u << 22 | 1u << 24 | 1u << 25;
     if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) {
         return false;
     }
-    constexpr long request_permission = 0x1023, tile_data = 18;  // Linux enables tiles for a process only on request
+    constexpr long request_permission = 0x1023, tile_data = 18;
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #endif
 }
@@ -110,7 +115,7 @@ static_assert(has_fast_lookups(kDotProducts | kSve, kSve2 | kMatrixProducts), "N
 
 #endif
 
-std::vector<InstructionSet> find_instruction_sets() {
+std::vector<InstructionSet> supported_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats, const Int8Kernels& int8) {
         sets.push_back({binary.name, &binary, &binary, 0, nullptr, &floats, &floats, &int8, &floats});
@@ -188,31 +193,40 @@ std::string join_names(const std::vector<InstructionSet>& sets) {
 }
 
 // Initialized with the library, and so are the tables of the kernels: see threads/forking.h.
-const std::vector<InstructionSet> sets = find_instruction_sets();
+const std::vector<InstructionSet> sets = supported_instruction_sets();
 const std::string set_names = join_names(sets);
 
-// Returns the number of the set that the environment names, or of the best one.
-int find_wanted_set() {
+// Returns the set that the environment names, or the best one.
+const InstructionSet* find_wanted_set() {
     const char* name = std::getenv("BMX_MELIUS_ISA");
-    const std::string wanted = name ? name : "";
-    for (size_t i = sets.size(); i-- > 0;) {
-        if (wanted.empty() || sets[i].name == wanted) {
-            return static_cast<int>(i);
-        }
+    if (!name || !*name) {
+        return &sets.back();
     }
-    throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + set_names);
+    if (const InstructionSet* found = find_instruction_set(name)) {
+        return found;
+    }
+    throw Error("BMX_MELIUS_ISA is " + std::string(name) + "; this build and this CPU have " + set_names);
 }
 
 }  // namespace
 
 const std::vector<InstructionSet>& instruction_sets() { return sets; }
 
+const InstructionSet* find_instruction_set(const std::string& name) {
+    for (const InstructionSet& set : sets) {
+        if (set.name == name) {
+            return &set;
+        }
+    }
+    return nullptr;
+}
+
 InstructionSet chosen_instruction_set(Precision precision) {
-    static std::atomic<int> wanted{-1};  // found at the first use; several threads may find it
-    if (wanted < 0) {
+    static std::atomic<const InstructionSet*> wanted{nullptr};  // found at the first use; several threads may find it
+    if (!wanted) {
         wanted = find_wanted_set();
     }
-    InstructionSet set = sets[wanted];
+    InstructionSet set = *wanted;
     set.products = precision == Precision::fast ? set.products : precision == Precision::bf16 ? set.bf16 : set.floats;
     return set;
 }

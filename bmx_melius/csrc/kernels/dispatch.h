@@ -1,4 +1,5 @@
-// Selection of the kernels; the only place that queries the features of the CPU.
+// Selection of the kernels; the only place that queries the features of the CPU. All kernels and peaks are reached
+// through an InstructionSet of this list, because making it also asks the system for the permission that tiles need.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,6 +27,9 @@ enum class Precision { exact, fast, bf16 };
 
 // Returns the instruction sets that this build and this CPU support, the best one last.
 const std::vector<InstructionSet>& instruction_sets();
+
+// Returns the one of this name, or nullptr.
+const InstructionSet* find_instruction_set(const std::string& name);
 
 // Returns the best instruction set, or the one named by the environment variable BMX_MELIUS_ISA, which is read once;
 // `products` are those of the precision: with Precision::exact, `floats`. Throws Error at every call if that one is not

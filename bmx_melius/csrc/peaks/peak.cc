@@ -108,10 +108,10 @@ double int8_reference(Operands operands, double seconds) {
         [](int32_t& sum, const int32_t (&x)[1]) BMX_INLINED { sum += x[0] * x[0]; });
 }
 
-std::vector<Peak> measure_peaks(const char* isa, double seconds) {
+std::vector<Peak> measure_peaks(const InstructionSet& set, double seconds) {
     std::vector<Peak> peaks;
     for (const Method& method : kMethods) {
-        if (!std::strcmp(isa, method.isa)) {
+        if (!std::strcmp(set.name, method.isa)) {
             peaks.push_back({method.name, method.kind, method.rate(Operands::registers, seconds),
                              method.rate(Operands::cache, seconds)});
         }

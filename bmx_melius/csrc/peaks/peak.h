@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/common/mac_kind.h"
+#include "kernels/dispatch.h"
 
 namespace bmx {
 
@@ -14,9 +15,8 @@ struct Peak {
     double in_registers, in_cache;
 };
 
-// Returns all methods of an instruction set, none if this build lacks it; the CPU must support it. Takes about
-// `seconds` for each of the two rates of a method.
-std::vector<Peak> measure_peaks(const char* isa, double seconds);
+// Returns all methods of an instruction set. Takes about `seconds` for each of the two rates of a method.
+std::vector<Peak> measure_peaks(const InstructionSet& set, double seconds);
 
 // Returns the highest rate in registers of the methods of a kind, 0 if there is none.
 double best_rate(const std::vector<Peak>& peaks, MacKind kind);

@@ -7,7 +7,7 @@ namespace bmx {
 double tiles_amx(Operands operands, double seconds) {
     alignas(64) static uint8_t memory[4][kTileBytes];
     configure_tiles(kTileRows);
-    const double rate = fastest_rate(seconds, 4 * 16. * 16 * 64, [&](long iterations) {
+    const auto products = [&](long iterations) {
         for (long i = 0; i < iterations; ++i) {
             if (operands == Operands::cache) {
                 load_tile<4>(memory[0]);
@@ -20,7 +20,8 @@ double tiles_amx(Operands operands, double seconds) {
             _tile_dpbusd(2, 4, 7);
             _tile_dpbusd(3, 5, 7);
         }
-    });
+    };
+    const double rate = fastest_rate(seconds, 4 * 16. * 16 * 64, products, 1000);
     _tile_release();
     return rate;
 }

@@ -9,7 +9,7 @@ Prologue FusedOperations::prologue_of(const Group& group) const {
             prologue.normalization.scale = Constants<float>(arrays_.vector(operation(i).arrays[0], channels_into(i)));
             prologue.normalization.shift = Constants<float>(arrays_.vector(operation(i).arrays[1], channels_into(i)));
         } else if (operation(i).op == Op::max_pool) {
-            prologue.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
+            prologue.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left, true};
         } else if (operation(i).op == Op::relu) {
             prologue.normalization.relu = true;
         } else {

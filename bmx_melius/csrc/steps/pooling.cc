@@ -37,6 +37,7 @@ void pool_slab(const FloatKernels& kernels, const View& view, const Value& map, 
         row.step = window.stride_w * view.pixel;
         row.window = offsets;
         row.window_size = taps;
+        row.pools = window.pools;
         row.pixels = pixels;
         row.channels = view.channels;
         row.epilogue = epilogue;

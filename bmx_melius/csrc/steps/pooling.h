@@ -6,6 +6,7 @@ namespace bmx {
 
 struct PoolWindow {
     int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_top = 0, pad_left = 0;
+    bool pools = false;  // whether the operation is a max pooling, with any kernel
 
     size_t offsets_bytes() const { return round_up(sizeof(ptrdiff_t) * kernel_h * kernel_w, 64); }
 };

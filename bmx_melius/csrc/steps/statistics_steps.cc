@@ -49,6 +49,9 @@ StepPtr global_max_step(Source source, Slab output) {
                         maximum[c] = std::max(maximum[c], static_cast<float>(x[i * view.pixel + c]));
                     }
                 }
+                for (int c = begin; c < end; c++) {
+                    maximum[c] += 0.0f;  // -0 becomes +0
+                }
             });
             maximum += view.channels;
         }

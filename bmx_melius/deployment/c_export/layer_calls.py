@@ -194,7 +194,7 @@ class Lowering(Integers):
             to = piece if piece.kind == 'f32' else self.new('f32', piece.channels, shape)
             offsets = [f'{name} + {first}' if first else name for name in names]
             span = self.span(shape, piece.channels, piece.stride, to.stride)
-            self.to.call('bmx_affine_value', span, piece, *offsets, to, value=piece.kind)
+            self.to.call('bmx_affine_maximum_value', span, piece, *offsets, to, value=piece.kind)
             results.append(with_range(to, None))
             first += piece.channels
         return results

@@ -153,11 +153,12 @@ OPERATIONS = {
         elementwise='channels',
         rounds='products',
     ),
-    'relu': OperationType(5, 'max(x, 0).', elementwise='channels'),
+    'relu': OperationType(5, '0 where x < 0, x elsewhere, also where it is -0.', elementwise='channels'),
     'max_pool': OperationType(
         6,
         "Maximum over windows. With `ceil` the last window may extend beyond the padded map (MXNet's pooling convention "
-        '*full*). Padding is never the maximum; NaN need not propagate. Every window must contain an element of the map.',
+        '*full*). Padding is never the maximum; NaN need not propagate. Of zeros the maximum is +0, whatever their signs. Every window '
+        'must contain an element of the map.',
         attributes={**_WINDOW, 'ceil': _FLAG},
         shape='pooling',
     ),
@@ -206,7 +207,7 @@ OPERATIONS = {
     ),
     'clip': OperationType(
         16,
-        'min(max(x, `low`[c]), `high`[c]). The bounds may be infinite.',
+        'min(max(x, `low`[c]), `high`[c]), where x is kept if it equals a bound, as -0 equals 0. The bounds may be infinite.',
         arrays={'low': Array(ordered=True), 'high': Array(ordered=True)},
         elementwise='channels',
     ),
@@ -256,7 +257,7 @@ OPERATIONS = {
         attributes={'scale_h': _LENGTH, 'scale_w': _LENGTH, 'repeat': _FLAG},
         shape='enlarged',
     ),
-    'global_max_pool': OperationType(27, 'Maximum over height and width, which become 1.', shape='global'),
+    'global_max_pool': OperationType(27, 'Maximum over height and width, which become 1; of zeros it is +0.', shape='global'),
     'normalize': OperationType(
         28,
         '(x - m) / sqrt(v + `eps`), with the mean m and the variance v over the channels of each of `groups` groups and all '
@@ -268,7 +269,7 @@ OPERATIONS = {
     ),
     'maximum': OperationType(
         29,
-        'The larger of x and y, of equal shape. NaN need not propagate.',
+        'The larger of x and y, of equal shape; of two zeros it is +0. NaN need not propagate.',
         inputs=(2, 2),
         shape='equal',
         elementwise='values',

@@ -16,6 +16,7 @@ from .operations import REAL_KIND, ProgramError
 from .words import pack_bits
 
 _BLOCK = 1 << 15  # 64-bit words combined at a time, so that they stay in the cache
+_ZERO = np.float32(0)  # a sum with it is never -0: which of two zeros NumPy's maxima return, and where its sums begin, is not defined
 
 
 def run(program, inputs):
@@ -174,7 +175,7 @@ def _conv(x, out_channels, groups, has_bias, half, weight, bias=None, **geometry
     size = windows.shape[-2:]
     columns = windows.reshape(len(x), groups, -1, size[0] * size[1])  # the third axis: channels of the group, kernel_h, kernel_w
     filters = weight.astype(np.float32).reshape(groups, out_channels // groups, -1)
-    y = np.matmul(filters, columns).reshape(len(x), out_channels, *size)
+    y = np.matmul(filters, columns).reshape(len(x), out_channels, *size) + _ZERO
     return y + bias[:, None, None] if has_bias else y
 
 
@@ -286,14 +287,14 @@ def _integer_avg_pool(x, ceil, count_pad, fraction_bits, **geometry):
 
 def _max_pool(x, ceil, **geometry):
     geometry = _geometry(**geometry)
-    return _windows(_pad(x, geometry.pop('pad'), -np.inf), **geometry, ceil=ceil, beyond=-np.inf).max(axis=(2, 3))
+    return _windows(_pad(x, geometry.pop('pad'), -np.inf), **geometry, ceil=ceil, beyond=-np.inf).max(axis=(2, 3)) + _ZERO
 
 
 def _window_sums(x, ceil, count_pad, geometry):
     """Return the sums of windows, and the numbers of elements by which means divide them."""
     geometry = _geometry(**geometry)
     pad = geometry.pop('pad')
-    sums = _windows(_pad(x, pad, 0), **geometry, ceil=ceil).sum(axis=(2, 3))
+    sums = _windows(_pad(x, pad, 0), **geometry, ceil=ceil).sum(axis=(2, 3)) + x.dtype.type(0)
     counted = _pad(np.ones(x.shape[2:], dtype=x.dtype), pad, count_pad)
     return sums, _windows(counted, **geometry, ceil=ceil).sum(axis=(0, 1))
 
@@ -318,6 +319,12 @@ def _sigmoid(x):
 def _gelu(x):
     exact = x.astype(np.float64)
     return (exact * np.vectorize(math.erfc, otypes=[np.float64])(-exact / math.sqrt(2)) / 2).astype(np.float32)
+
+
+def _clip(x, low, high):
+    low, high = _of_channels(low, x), _of_channels(high, x)
+    limited = np.where(x < low, low, x)
+    return np.where(limited > high, high, limited)
 
 
 def _upsample(x, scale_h, scale_w, repeat):
@@ -345,10 +352,10 @@ _FUNCTIONS = {
     'binary_conv': _binary_conv,
     'threshold': lambda x, threshold, flip: (x >= _of_channels(threshold, x)) != _of_channels(flip, x),
     'affine': lambda x, scale, shift: x * _of_channels(scale, x) + _of_channels(shift, x),
-    'relu': lambda x: np.maximum(x, np.float32(0)),
+    'relu': lambda x: np.where(x < 0, _ZERO, x),
     'max_pool': _max_pool,
     'avg_pool': _avg_pool,
-    'global_avg_pool': lambda x: x.mean(axis=(2, 3), keepdims=True, dtype=np.float64).astype(np.float32),
+    'global_avg_pool': lambda x: (x.mean(axis=(2, 3), keepdims=True, dtype=np.float64) + _ZERO).astype(np.float32),
     'add': np.add,
     'concat': lambda *inputs: np.concatenate(inputs, axis=1),
     'slice': lambda x, begin, end: x[:, begin:end],
@@ -356,20 +363,20 @@ _FUNCTIONS = {
     'flatten': lambda x: x.reshape(len(x), -1),
     'expand': lambda bits, low: np.where(bits, np.float32(1), np.float32(low)),
     'prelu': lambda x, slope: np.where(x > 0, x, x * _of_channels(slope, x)),
-    'clip': lambda x, low, high: np.minimum(np.maximum(x, _of_channels(low, x)), _of_channels(high, x)),
+    'clip': _clip,
     'sigmoid': _sigmoid,
     'abs': np.abs,
     'multiply': np.multiply,
-    'channel_mean': lambda x: x.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32),
+    'channel_mean': lambda x: (x.mean(axis=1, keepdims=True, dtype=np.float64) + _ZERO).astype(np.float32),
     'scale_map': lambda x, factor, **_: x * _of_positions(factor, x),
     'shift_map': lambda x, summand, **_: x + _of_positions(summand, x),
     'unflatten': lambda x: x[:, :, None, None],
     'elu': lambda x, slope: np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * _of_channels(slope, x)),
     'gelu': _gelu,
     'upsample': _upsample,
-    'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True),
+    'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True) + _ZERO,
     'normalize': _normalize,
-    'maximum': np.maximum,
+    'maximum': lambda x, y: np.maximum(x, y) + _ZERO,
     'rescale': _rescale,
     'int8_conv': _int8_conv,
     'integer_mean': _integer_mean,

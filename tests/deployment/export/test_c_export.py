@@ -6,11 +6,13 @@ import random as randoms
 import mxnet as mx
 import numpy as np
 import pytest
+from support.engines import assert_same_bits
 from support.exported_c import SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc, reals
 from support.packed import binary_conv, binary_layers, chain, conv, make_image, operation, sign, window
 from support.packed_networks import engine_of
 from support.random_programs import Maker, describe, numbers_beside_ties
 from support.small_networks import initialized
+from support.zeros import MAXIMA, OTHERS, program_of
 
 import bmx_melius as bmx
 from bmx_melius.deployment.c_export.layer_calls import UNSUPPORTED
@@ -24,6 +26,7 @@ pytest_plugins = ['support.conversions']  # its fixtures
 pytestmark = needs_gcc
 
 POPCNT = ['-mpopcnt'] if platform.machine() == 'x86_64' else []  # the other way to count bits
+FMA = ['-mfma'] if platform.machine() == 'x86_64' else []
 SEEDS = {3: SANITIZED, 6: SANITIZED, 8: ['-O2'], 13: ['-O3', *POPCNT]}
 SUPPORTED = [name for name in OPERATIONS if name not in UNSUPPORTED]
 
@@ -45,7 +48,7 @@ def compare(compiled, name, maker, program):
     inputs = maker.data([(value.height, value.width) for value in program.inputs], batch=2)
     expected = reference.run(program, inputs) if maker.exact else engine_of(program).run(inputs)
     for found, values in zip(reals(compiled.run(name, inputs), compiled.networks[name]), expected):
-        np.testing.assert_array_equal(found, values.reshape(len(values), -1), err_msg=describe(program))
+        assert_same_bits(found, values.reshape(len(values), -1), describe(program))
 
 
 @pytest.mark.parametrize('seed', SEEDS)
@@ -111,6 +114,18 @@ def test_a_bias_before_a_scale_has_the_bits_of_the_engine(channels, tmp_path):
 def test_rounding_is_that_of_ieee_754(tmp_path):
     inputs = numbers_beside_ties()
     np.testing.assert_array_equal(run_one(tmp_path, chain(inputs[0].shape[1:], operation('round')), inputs)[0], np.rint(inputs[0]))
+
+
+@pytest.mark.parametrize('flags', [SANITIZED, ['-O2', *FMA]], ids=['in integers', 'optimized'])
+def test_zeros_have_the_signs_of_the_interpreter(flags, tmp_path):
+    """`SANITIZED` has no instruction for fused multiply-adds, which are then computed in integers."""
+    names = {f'net{number}': name for number, name in enumerate((*MAXIMA, *OTHERS))}
+    compiled = compile_networks(tmp_path, {net: exported(program_of(name)[0], net) for net, name in names.items()}, flags)
+    for net, name in names.items():
+        program, inputs = program_of(name)
+        (expected,) = reference.run(program, inputs)
+        (found,) = reals(compiled.run(net, inputs), compiled.networks[net])
+        assert_same_bits(found, expected.reshape(len(expected), -1), name)
 
 
 def test_groups_of_bits_have_the_bits_of_the_interpreter_with_optimization(tmp_path):

@@ -365,3 +365,25 @@ def test_a_run_that_needs_more_memory_than_the_limit_is_refused(program, size, n
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '-1')
     with pytest.raises(UserError, match="BMX_MELIUS_MEMORY_LIMIT is '-1': it must be a number of bytes"):
         reference.run(program, [x])
+
+
+@pytest.mark.parametrize(
+    'layer, x, expected',
+    [
+        (operation('max_pool', **window((1, 2), (1, 2))), [[[[0.0, -0.0, -0.0, 0.0, -0.0, -0.0]]]], [0.0, 0.0, 0.0]),
+        (operation('global_max_pool'), [[[[-0.0, -0.0]]]], [0.0]),
+        (operation('maximum', 0, 0), [[-0.0, 0.0]], [0.0, 0.0]),
+        (operation('relu'), [[-0.0, 0.0]], [-0.0, 0.0]),
+        (operation('clip', arrays={'low': np.zeros(2, 'f'), 'high': np.ones(2, 'f')}), [[-0.0, 0.0]], [-0.0, 0.0]),
+        (operation('clip', arrays={'low': -np.ones(2, 'f'), 'high': np.full(2, -0.0, 'f')}), [[-0.0, 0.0]], [-0.0, 0.0]),
+        (operation('round'), [[-0.0, 0.0, -0.5, 0.5]], [-0.0, 0.0, -0.0, 0.0]),
+        (operation('avg_pool', **window((1, 2), (1, 2))), [[[[-0.0, -0.0]]]], [0.0]),
+        (operation('global_avg_pool'), [[[[-0.0, -0.0]]]], [0.0]),
+        (operation('channel_mean'), [[[[-0.0]], [[-0.0]]]], [0.0]),
+        (conv(-np.ones((1, 1, 1, 1), 'f')), [[[[0.0, -0.0]]]], [0.0, 0.0]),
+    ],
+)
+def test_zeros_have_the_signs_of_the_documented_definitions(layer, x, expected):
+    x = np.array(x, np.float32)
+    (y,) = reference.run(chain(x.shape[1:], layer), [x])
+    assert y.ravel().tolist() == expected and np.signbit(y.ravel()).tolist() == np.signbit(expected).tolist()

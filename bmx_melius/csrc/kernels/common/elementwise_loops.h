@@ -138,7 +138,7 @@ void combine(const Combine& k) {
             case Combination::multiply:
                 return combine_each(k, y, [](float x, float number) { return x * number; });
             case Combination::maximum:
-                return combine_each(k, y, [](float x, float number) { return number > x ? number : x; });
+                return combine_each(k, y, [](float x, float number) { return (number > x ? number : x) + 0.0f; });
         }
     });
 }

@@ -74,14 +74,15 @@ struct DepthwiseRow {
 
 // Normalization, max pooling and ReLU of pixels, for the input of a transition:
 //   out[i][c] = act(max over the pixels of the window of (x[c] * scale[c] + shift[c])), act = max(., 0) if relu
-// The window of output i starts i * step elements after x and has at least one pixel. `window` holds the offsets of its
-// pixels in elements.
+// A maximum of zeros is +0, whatever their signs. The window of output i starts i * step elements after x and has at
+// least one pixel. `window` holds the offsets of its pixels in elements.
 struct PoolRow {
     DataType type;  // type of x
     const void* x;
     ptrdiff_t step;
     const ptrdiff_t* window;
     int window_size;
+    bool pools;  // otherwise the window is one pixel, whose zeros keep their signs
     int pixels, channels;
     Epilogue epilogue;  // indexed by channel
     float* output;
@@ -142,7 +143,7 @@ struct FloatKernels {
 
     // Max pooling of planar rows to the pixels layout, at the end of the stem. rows: window_h pointers to rows of
     // channel 0, at the element under window column 0 of output column 0. The rows include padding, which is -inf. Rows
-    // outside the map are omitted.
+    // outside the map are omitted. A maximum of zeros is +0.
     void (*planar_max_pool)(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
                             int columns, int channels, float* y, ptrdiff_t pixel_stride);
 

@@ -87,7 +87,8 @@ Real pooled_by_two(const float* const* rows, int window_h, ptrdiff_t corner) {
         second = Lanes::max(second, Lanes::load(row + 1 + kWidth));
     }
     const Real right = Lanes::odd(first, second);
-    return Lanes::max(Lanes::max(Lanes::shifted(before, right), Lanes::even(first, second)), right);
+    const Real best = Lanes::max(Lanes::max(Lanes::shifted(before, right), Lanes::even(first, second)), right);
+    return without_negative_zero(best);
 }
 
 template <int constant_h>
@@ -113,7 +114,7 @@ void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_cha
                 best = Lanes::max(best, load_strided(rows[h] + corner + w, stride_w, count));
             }
         }
-        return best;
+        return without_negative_zero(best);
     });
 }
 

@@ -37,7 +37,9 @@ void pool_pixels(const PoolRow& row, const T* x) {
     for (int i = 0; i < row.pixels; ++i, x += row.step, output += row.output_pixel) {
         for (int c = 0; c < row.channels; c += kWidth) {
             const int count = row.channels - c;
-            const Real best = pooled(x + c, row.window, size, count, Normalization(row.epilogue, c, count));
+            const Normalization normalized(row.epilogue, c, count);
+            Real best = pooled(x + c, row.window, size, count, normalized);
+            best = row.pools ? without_negative_zero(best) : best;
             store(output + c, row.epilogue.relu ? relu(best) : best, count);
         }
     }

@@ -38,8 +38,11 @@ Real load_strided(const float* x, int stride, int count) {
     return Lanes::load(elements);
 }
 
-// Returns max(x, 0), or NaN for NaN.
+// Returns 0 where x < 0, x elsewhere: also -0 and NaN.
 Real relu(Real x) { return Lanes::max(Lanes::zero(), x); }
+
+// Returns x with +0 for -0: which of two zeros is the maximum depends on their order.
+Real without_negative_zero(Real x) { return Lanes::add(x, Lanes::zero()); }
 
 // Scale and shift of kWidth channels, starting at channel c.
 struct Normalization {

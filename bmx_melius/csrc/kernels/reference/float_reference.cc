@@ -21,6 +21,8 @@ float finished(const Epilogue& epilogue, int c, float x) {
 
 float larger(float a, float b) { return a < b ? b : a; }
 
+float without_negative_zero(float x) { return x + 0.0f; }
+
 size_t planar_weights_bytes(const PlanarConv& conv) {
     return sizeof(float) * conv.out_channels * (conv.in_channels / conv.groups) * conv.kernel_h * conv.kernel_w;
 }
@@ -132,6 +134,7 @@ void pool_row_of(const PoolRow& row, const T* x) {
             for (int w = 1; w < row.window_size; ++w) {
                 best = larger(best, finished(normalization, c, x[row.window[w] + c]));
             }
+            best = row.pools ? without_negative_zero(best) : best;
             output[c] = row.epilogue.relu ? relu(best) : best;
         }
     }
@@ -178,7 +181,7 @@ void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_cha
                     best = larger(best, rows[h][corner + w]);
                 }
             }
-            y[i * pixel_stride + c] = best;
+            y[i * pixel_stride + c] = without_negative_zero(best);
         }
     }
 }

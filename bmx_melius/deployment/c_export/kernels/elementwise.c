@@ -19,12 +19,13 @@ static void bmx_add_value_result(const bmx_span* span, const value_t* x, result_
     }
 }
 
-// code: 110 bytes
+// code: 134 bytes
 static void bmx_maximum_value_result(const bmx_span* span, const value_t* x, result_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
             const result_t other = (result_t)x[c];
-            y[c] = other > y[c] ? other : y[c];
+            const result_t larger = other > y[c] ? other : y[c];
+            y[c] = larger == 0 ? 0 : larger;  // +0 for zeros of any signs
         }
     }
 }
@@ -34,6 +35,18 @@ static void bmx_affine_value(const bmx_span* span, const value_t* x, const float
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = bmx_multiply_add((float)x[c], scale[c], shift[c]);
+        }
+    }
+}
+
+// Scales the maxima of windows, and the minima of those whose scale is negative; zeros of the result are +0.
+// code: 110 bytes
+static void bmx_affine_maximum_value(const bmx_span* span, const value_t* x, const float* scale, const float* shift,
+                                     float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            const float best = bmx_multiply_add((float)x[c], scale[c], shift[c]);
+            y[c] = best == 0 ? 0 : best;
         }
     }
 }
@@ -136,14 +149,16 @@ static void bmx_elu_value(const bmx_span* span, const value_t* x, const float* s
     }
 }
 
-// Rounds to the nearest integer, ties to even: the sum with 2^23, of the same sign, has no bit for a fraction.
-// code: 140 bytes
+// Rounds to the nearest integer, ties to even: the sum with 2^23, of the same sign, has no bit for a fraction. Zeros
+// have the sign of what they are rounded from.
+// code: 162 bytes
 static void bmx_round_value(const bmx_span* span, const value_t* x, float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
             const float number = (float)x[c], magnitude = number < 0 ? -number : number;
             const float rounding = number < 0 ? -8388608.0f : 8388608.0f;
-            y[c] = magnitude < 8388608.0f ? (number + rounding) - rounding : number;
+            const float rounded = magnitude < 8388608.0f ? (number + rounding) - rounding : number;
+            y[c] = magnitude > 0.5f ? rounded : number * 0;
         }
     }
 }
