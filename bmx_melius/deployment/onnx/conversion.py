@@ -139,6 +139,7 @@ def import_onnx(
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
+    evaluator.require_numbers()
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
@@ -147,7 +148,8 @@ def import_onnx(
         _require_permission(model, translator, zero_is_positive)
         tied_most, share = share_of_ties(evaluator, translator.tied)
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
-        translator = Translator(without_ties(evaluator, translator.tied), steps)
+        evaluator = without_ties(evaluator, translator.tied)
+        translator = Translator(evaluator, steps)
         outputs = translator.translate(model.outputs)
     if model.precision:
         translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')

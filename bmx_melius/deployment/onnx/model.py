@@ -113,6 +113,7 @@ def read_model(path):
         raise UserError(f'{path} is not an ONNX model, or damaged: it has no operators, or no output')
     _require_opset(proto, path)
     proto = _without_functions(onnx, proto, path)
+    del proto.graph.value_info[:]  # shapes are those that ONNX Runtime finds
     if len(proto.graph.node) > MAX_NODES:
         raise UserError(f'{path} has {len(proto.graph.node)} operators; at most {MAX_NODES} are read')
     _refuse_foreign(onnx, proto, path)
@@ -317,7 +318,6 @@ def _make_float32(onnx, proto):
     for value in (*proto.graph.input, *proto.graph.output):
         if value.type.tensor_type.elem_type in types:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    del proto.graph.value_info[:]
     return found[0]
 
 
