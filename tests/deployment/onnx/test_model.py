@@ -232,7 +232,7 @@ REFUSED = {
         [node('Quant', 'x one one bits', domain=QONNX)], {'one': np.float32(1), 'bits': np.ones(0, np.float32)}, domains=[QONNX]
     ),
     'quantizer with a rounding mode that is a number': lambda: make(
-        [node('Quant', 'x one one one', domain=QONNX, rounding_mode=3)], {'one': np.float32(1)}, domains=[QONNX]
+        [node('Quant', 'x one one two', domain=QONNX, rounding_mode=3)], {'one': np.float32(1), 'two': np.float32(2)}, domains=[QONNX]
     ),
     'operator without output': lambda: make([helper.make_node('Relu', ['x'], []), node('Relu', 'x')]),
     'attribute of no operator': lambda: make([node('Relu', 'x', alpha=3)]),
