@@ -1,7 +1,6 @@
 """An exported network of MXNet with its parameters, and computation of any value with MXNet."""
 
 import collections
-import functools
 
 import mxnet as mx
 import numpy as np
@@ -11,6 +10,7 @@ from ...analysis.graph import first_node
 from ...analysis.tracing import read_graph
 from ...errors import UserError, last_line
 from ...files.symbol_json import VARIABLE, SymbolJson
+from ...forking import lazy_attribute
 from ...nn import marks
 from .batch_norms import FoldedBatchNorms
 from .mxnet_rounding import MxnetBatchNorm
@@ -120,7 +120,7 @@ class TracedNetwork(Network):
             self._levels[node] = self._rising_levels(node) if has_planes else None
         return self._levels[node]
 
-    @functools.cached_property
+    @lazy_attribute
     def _read_with_signs(self):
         """The nodes whose values, before a shift by the padding, are read by marked layers with weights of one bit."""
         found = set()

@@ -151,6 +151,7 @@ def import_onnx(
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
     _require_inference(model, evaluator)
+    evaluator.require_numbers()
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs, lines)
@@ -169,6 +170,9 @@ def import_onnx(
         outputs = translator.translate(model.outputs)
     if model.precision:
         translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
+    translator.notes += [
+        f'the input {name} takes 8-bit integers in the model, the same numbers in float32 in the packed network' for name in model.whole
+    ]
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason for layer in translator.layers):

@@ -6,12 +6,15 @@ import numpy as np
 
 from ...analysis.graph import shapes_by_name
 from ...errors import UserError, last_line, name_some
+from ..program.limits import MEMORY_VARIABLE, memory_limit
 from .model import import_onnx_package, model_of
 
 MAX_OPERATORS = 128  # of a cone
 MAX_OPERATIONS = 1 << 37  # elements that operators of cones compute: some minutes; the largest networks need a tenth of it
 _SESSION = 1 << 16  # for the preparation of an operator
 _SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
+_COPIES = 4  # of values and constants that an import has at a time at most: in the model, in ONNX Runtime, compared and converted
+_MAY_BE_INFINITE = ('Clip', 'Equal', 'Greater', 'GreaterOrEqual', 'Less', 'LessOrEqual', 'Max', 'Min', 'Pad', 'Where')
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,6 +56,8 @@ def input_shapes(model, input_shape):
 class Evaluator:
     """A model that ONNX Runtime computes without optimizations, for inputs of fixed shapes.
 
+    What does not depend on the numbers in the inputs is computed once, and what only leads to it is left out.
+
     Parameters
     ----------
     model : bmx_melius.deployment.onnx.model.Model
@@ -61,6 +66,8 @@ class Evaluator:
 
     Attributes
     ----------
+    model : bmx_melius.deployment.onnx.model.Model
+        The part that depends on the inputs; other values that it reads are initializers.
     producers : dict of str to Operator
         Name of a value -> the operator that computes it.
     varying : set of str
@@ -71,26 +78,68 @@ class Evaluator:
     Raises
     ------
     UserError
-        If ONNX Runtime cannot run the model on inputs of these shapes.
+        If ONNX Runtime cannot run the model on inputs of these shapes, a value is not a tensor of numbers, or all values take too much
+        memory (BMX_MELIUS_MEMORY_LIMIT).
     """
 
     def __init__(self, model, shapes):
         self.model, self.shapes = model, shapes
         self._onnx, self._runtime = import_onnx_package()
-        self.producers = {output: operator for operator in model.operators for output in operator.outputs if output}
         self.varying = set(shapes)
         for operator in model.operators:
             if operator.kind not in _SHAPE_ONLY and any(name in self.varying for name in operator.inputs):
                 self.varying.update(output for output in operator.outputs if output)
         generator = np.random.RandomState(0)
         self.sample = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-        self._sessions, self._cones, self._left = {}, {}, MAX_OPERATIONS
-        self._initializers = {tensor.name: tensor for tensor in model.proto.graph.initializer}
-        self._constants = {}
-        values = self.run([*self.producers], self.sample)
-        self.sampled = {name: value for name, value in values.items() if name in self.varying}
-        self.sampled.update(self.sample)
-        self._constants.update((name, value) for name, value in values.items() if name not in self.varying)
+        self._sessions, self._cones, self._left, self._constants = {}, {}, MAX_OPERATIONS, {}
+        self._compute_constants()
+        self.sampled = {**self.run([*self.producers], self.sample), **self.sample}
+        self._require_memory()
+
+    def _compute_constants(self):
+        """Leave only what depends on the inputs in the model; constants that it reads and operators compute become initializers."""
+        operators = [operator for operator in self.model.operators if any(name in self.varying for name in operator.outputs)]
+        read = {name for operator in operators for name in operator.inputs if name and name not in self.varying}
+        self.producers = {output: operator for operator in self.model.operators for output in operator.outputs if output}
+        computed = self.run(sorted(read.intersection(self.producers)), self.sample)
+        if len(operators) < len(self.model.operators):
+            proto, kept = self._onnx.ModelProto(), {operator.outputs[0] for operator in operators}
+            proto.CopyFrom(self.model.proto)
+            nodes = [node for node in proto.graph.node if node.output[0] in kept]
+            initializers = [tensor for tensor in proto.graph.initializer if tensor.name in read]
+            initializers += [self._onnx.numpy_helper.from_array(np.asarray(array, order='C'), name) for name, array in computed.items()]
+            inputs = [entry for entry in proto.graph.input if entry.name in self.shapes]  # exporters list constants, too
+            del proto.graph.node[:], proto.graph.initializer[:], proto.graph.input[:]
+            proto.graph.node.extend(nodes)
+            proto.graph.initializer.extend(initializers)
+            proto.graph.input.extend(inputs)
+            self.model = dataclasses.replace(model_of(self._onnx, proto, self.model.path, self.model.size), precision=self.model.precision)
+            self.producers = {output: operator for operator in self.model.operators for output in operator.outputs if output}
+        self._sessions = {}
+        self._initializers = {tensor.name: tensor for tensor in self.model.proto.graph.initializer}
+
+    def _require_memory(self):
+        """Raise `UserError` if an import, which has several copies of what the model contains and computes, would take too much memory."""
+        taken = sum(array.nbytes for array in self.sampled.values()) + sum(tensor.ByteSize() for tensor in self._initializers.values())
+        if taken * _COPIES > memory_limit():
+            shapes = ', '.join(map(str, self.shapes.values()))
+            raise UserError(
+                f'{self.model.path} is refused: for an input of {shapes}, its values and constants have {taken} bytes, of which an import '
+                f'needs {_COPIES} times as many: more than {memory_limit()} bytes, the limit ({MEMORY_VARIABLE})'
+            )
+
+    def require_numbers(self):
+        """Raise `UserError` if a constant that an operator reads, or an attribute, is NaN, or infinite where that is not a limit."""
+        for operator in self.model.operators:
+            numbers = {name: self.constant(name) for name in operator.inputs if name and name not in self.varying}
+            numbers.update((name, np.asarray(value)) for name, value in operator.attributes.items() if not isinstance(value, str))
+            wrong = np.isnan if operator.kind in _MAY_BE_INFINITE else _is_not_finite
+            for name, array in numbers.items():
+                if array.dtype.kind == 'f' and wrong(array).any():
+                    raise UserError(
+                        f'{self.model.path}: {name}, which node {operator.name} ({operator.kind}) reads, has elements that are infinite '
+                        'or NaN: training diverged, or it is damaged'
+                    )
 
     def shape(self, name):
         """Return the shape of a value on inputs of the given shapes, batch included."""
@@ -113,15 +162,38 @@ class Evaluator:
         if computed:
             key = tuple(computed)
             if key not in self._sessions:
-                proto = self._onnx.ModelProto()
-                proto.CopyFrom(self.model.proto)
-                del proto.graph.output[:]
-                proto.graph.output.extend(self._onnx.ValueInfoProto(name=name) for name in computed)
-                self._sessions = {key: self._session(proto)}  # only the latest one is kept
+                self._sessions = {}  # only the latest one is kept
+                self._sessions = {key: self._session(self._leading_to(computed))}
             session = self._sessions[key]
             fed = {entry.name for entry in session.get_inputs()}
             results.update(zip(computed, self._computed(session, {name: x for name, x in inputs.items() if name in fed})))
+        for name in computed:
+            if not isinstance(results[name], np.ndarray) or results[name].dtype.kind not in 'biuf':
+                operator = self.producers[name]
+                raise UserError(
+                    f'{self.model.path}: node {operator.name} ({operator.kind}) gives a sequence, an optional value, text or complex '
+                    'numbers; only tensors of real numbers are supported'
+                )
         return results
+
+    def _leading_to(self, names):
+        """Return a ModelProto of what is needed to compute values."""
+        waiting, needed = list(names), set()
+        while waiting:
+            operator = self.producers.get(waiting.pop())
+            if operator is not None and operator not in needed:
+                needed.add(operator)
+                waiting.extend(operator.inputs)
+        first = {operator.outputs[0] for operator in needed}
+        read = {name for operator in needed for name in operator.inputs}
+        original, graph = self.model.proto, self._onnx.GraphProto(name='part')
+        graph.node.extend(node for node in original.graph.node if node.output[0] in first)
+        graph.initializer.extend(tensor for tensor in original.graph.initializer if tensor.name in read)
+        graph.input.extend(entry for entry in original.graph.input if entry.name in self.shapes)
+        graph.output.extend(self._onnx.ValueInfoProto(name=name) for name in names)
+        proto = self._onnx.ModelProto(ir_version=original.ir_version, graph=graph)
+        proto.opset_import.extend(original.opset_import)
+        return proto
 
     def _session(self, proto):
         options = self._runtime.SessionOptions()
@@ -238,13 +310,22 @@ class Evaluator:
         return computed
 
     def with_nodes(self, nodes, initializers=()):
-        """Return an `Evaluator` of the model with other nodes, in the order of computation, and further initializers."""
+        """Return an `Evaluator` of the model with other nodes, in the order of computation, and further initializers.
+
+        This one gives up its values: with them, each would be held twice.
+        """
         proto = self._onnx.ModelProto()
         proto.CopyFrom(self.model.proto)
-        del proto.graph.node[:], proto.graph.value_info[:]
+        del proto.graph.node[:]
         proto.graph.node.extend(nodes)
         proto.graph.initializer.extend(initializers)
-        return Evaluator(model_of(self._onnx, proto, self.model.path, self.model.size), self.shapes)
+        return self.replaced(model_of(self._onnx, proto, self.model.path, self.model.size), self.shapes)
+
+    def replaced(self, model, shapes):
+        """Return the `Evaluator` of a model that takes the place of this one, which gives up its values."""
+        del self.sampled
+        self._sessions = {}
+        return Evaluator(model, shapes)
 
     def moved(self, cone, name, array):
         """Return a value that the operators of a cone compute for an array in place of its source, float32."""
@@ -276,6 +357,10 @@ class Evaluator:
                 'the result of one: give a larger image or batch (--input-shape, or the input of torch.onnx.export). Chains of '
                 'elementwise operators are tried from each value in them: run onnxsim on the model, which shortens them'
             )
+
+
+def _is_not_finite(array):
+    return ~np.isfinite(array)
 
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis

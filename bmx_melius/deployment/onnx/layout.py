@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL, Evaluator
+from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL
 from .model import import_onnx_package, model_of
 
 _DENSE = ('MatMul', 'Gemm')
@@ -41,7 +41,7 @@ def with_channels_second(evaluator):
     layout = _Layout(evaluator)
     model = layout.rewritten()
     shapes = {name: layout.shape_of_input(name) for name in evaluator.shapes}
-    return Evaluator(model, shapes), layout.moved_inputs
+    return evaluator.replaced(model, shapes), layout.moved_inputs
 
 
 def _moves_channels(operator, order, before, after):
@@ -133,20 +133,17 @@ class _Layout:
             self._add('Transpose', [name], last, perm=to_last(len(self._evaluator.shapes[name])))
             self._renamed[name], self._second[last] = last, name
         for operator, node in zip(model.operators, model.proto.graph.node):
-            if any(name in self._evaluator.varying for name in operator.outputs):
-                operator = dataclasses.replace(operator, inputs=[self._renamed.get(name, name) for name in operator.inputs])
-                self._move(operator)
-                copied = onnx.NodeProto()
-                copied.CopyFrom(node)
-                del copied.input[:]
-                copied.input.extend(operator.inputs)
-                self._nodes.append(copied)
-            else:
-                self._nodes.append(node)
+            operator = dataclasses.replace(operator, inputs=[self._renamed.get(name, name) for name in operator.inputs])
+            self._move(operator)
+            copied = onnx.NodeProto()
+            copied.CopyFrom(node)
+            del copied.input[:]
+            copied.input.extend(operator.inputs)
+            self._nodes.append(copied)
         self._replace_outputs()
         proto = onnx.ModelProto()
         proto.CopyFrom(model.proto)
-        del proto.graph.node[:], proto.graph.value_info[:]
+        del proto.graph.node[:]
         proto.graph.node.extend(self._nodes)
         proto.graph.initializer.extend(self._initializers)
         for entry in proto.graph.input:

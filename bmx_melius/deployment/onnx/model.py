@@ -1,4 +1,4 @@
-"""ONNX models from files: what is read of them, in which limits, with the operators of QONNX replaced by those of ONNX.
+"""ONNX models from files: what is read of them, in which limits.
 
 A file is not trusted. Nothing in it is executed here; external data are read from the folder of the file only, and models with operators
 that other libraries would have to provide are refused. onnx reads the rest, which is why `trial` reads a model elsewhere first.
@@ -10,7 +10,8 @@ import os
 
 import numpy as np
 
-from ...errors import UserError, is_printable, last_line, printable
+from ...errors import UserError, is_printable, last_line
+from . import qonnx
 from .other_formats import other_format
 
 MAX_BYTES = 1 << 30  # of a file with its external data
@@ -18,8 +19,7 @@ MAX_NODES = 1 << 14
 MAX_NAME = 1 << 12  # characters
 MAX_RANK = 8
 OPSETS = range(9, 24)
-_QONNX_DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general')
-_DOMAINS = ('', 'ai.onnx', *_QONNX_DOMAINS)
+_DOMAINS = ('', 'ai.onnx', *qonnx.DOMAINS)
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,6 +64,8 @@ class Model:
         Bytes of the file and its external data.
     precision : str
         The type of its real numbers, which are float32 here: 'float16', 'bfloat16', 'float64', or '' where they are float32 in the file.
+    whole : tuple of str
+        Inputs that are 8-bit integers in the file, and whole numbers in float32 here.
     """
 
     path: str
@@ -73,6 +75,7 @@ class Model:
     outputs: list
     size: int
     precision: str = ''
+    whole: 'tuple[str, ...]' = ()
 
 
 def import_onnx_package():
@@ -114,6 +117,7 @@ def read_model(path):
         raise UserError(_not_a_model(path, content, 'it has no operators, or no output'))
     _require_opset(proto, path)
     proto = _without_functions(onnx, proto, path)
+    del proto.graph.value_info[:]  # shapes are those that ONNX Runtime finds
     if len(proto.graph.node) > MAX_NODES:
         raise UserError(f'{path} has {len(proto.graph.node)} operators; at most {MAX_NODES} are read')
     _refuse_foreign(onnx, proto, path)
@@ -123,16 +127,16 @@ def read_model(path):
             onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # of NumPy and onnx
             raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
-    precision = _make_float32(onnx, proto)
+    precision, whole = _make_float32(onnx, proto), _take_whole_numbers(onnx, proto)
     _name_nodes(proto)
-    if any(node.domain in _QONNX_DOMAINS for node in proto.graph.node):
-        _replace_qonnx(onnx, proto, path)
+    if any(map(qonnx.is_quantizer, proto.graph.node)):
+        proto = qonnx.without_quantizers(onnx, proto, path)
         _name_nodes(proto)
     try:
         onnx.checker.check_model(proto)
     except Exception as error:  # ValidationError, and those of protobuf
         raise UserError(f'{path} is not a valid ONNX model: {_first_line(error)}') from error
-    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision)
+    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, whole=whole)
 
 
 def model_of(onnx, proto, path, size):
@@ -324,8 +328,32 @@ def _make_float32(onnx, proto):
     for value in (*proto.graph.input, *proto.graph.output):
         if value.type.tensor_type.elem_type in types:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    del proto.graph.value_info[:]
     return found[0]
+
+
+def _take_whole_numbers(onnx, proto):
+    """Make inputs of 8-bit integers float32; return their names. `DequantizeLinear` of such an input becomes its arithmetic."""
+    integers = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    inputs = [entry for entry in proto.graph.input if entry.name not in constants and entry.type.tensor_type.elem_type in integers]
+    names, nodes = {entry.name for entry in inputs}, []
+    if not inputs:
+        return ()
+    for entry in inputs:
+        entry.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for node in proto.graph.node:
+        if node.op_type != 'DequantizeLinear' or node.input[0] not in names:
+            nodes.append(node)
+            continue
+        x, make = node.input[0], onnx.helper.make_node
+        if len(node.input) > 2 and node.input[2]:
+            zero, difference = f'{node.output[0]}_zero_point', f'{node.output[0]}_difference'
+            nodes += [make('Cast', [node.input[2]], [zero], to=onnx.TensorProto.FLOAT), make('Sub', [x, zero], [difference])]
+            x = difference
+        nodes.append(make('Mul', [x, node.input[1]], [node.output[0]], name=node.name))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return tuple(entry.name for entry in inputs)
 
 
 def _name_nodes(proto):
@@ -359,82 +387,3 @@ def _shape_of(onnx, value, path):
     if not kind.HasField('shape') or not 1 <= len(kind.shape.dim) <= MAX_RANK:
         raise UserError(f'{path}: the input {value.name} has no shape: give the shape when the network is exported')
     return tuple(axis.dim_value if axis.dim_value > 0 else None for axis in kind.shape.dim)
-
-
-# --- QONNX ------------------------------------------------------------------------------------------------------------------------------
-
-
-def _replace_qonnx(onnx, proto, path):
-    """Replace the quantizers of QONNX (https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops) by operators of ONNX."""
-    nodes = list(proto.graph.node)
-    del proto.graph.node[:]
-    known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
-    for node in nodes:
-        if node.op_type == 'Constant' and node.domain in ('', 'ai.onnx'):
-            known.update((node.output[0], onnx.numpy_helper.to_array(a.t)) for a in node.attribute if a.name == 'value')
-    for number, node in enumerate(nodes):
-        if node.domain not in _QONNX_DOMAINS:
-            proto.graph.node.append(node)
-            continue
-        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, attributes)
-    kept = [entry for entry in proto.opset_import if entry.domain not in _QONNX_DOMAINS]
-    del proto.opset_import[:]
-    proto.opset_import.extend(kept)
-
-
-class _Quantizer:
-    """The nodes that replace one quantizer."""
-
-    def __init__(self, onnx, proto, node, prefix, path):
-        self._onnx, self._proto, self._node, self._prefix, self._count = onnx, proto, node, prefix, 0
-        self._where = f'{path}: node {node.name} ({node.op_type})'
-
-    def add(self, known, attributes):
-        count = {'BipolarQuant': 2, 'Quant': 4, 'IntQuant': 4}.get(self._node.op_type)
-        if count is None:
-            raise UserError(f'{self._where} is of an operator of QONNX that is not supported')
-        if len(self._node.input) != count:
-            raise UserError(f'{self._where} has {len(self._node.input)} inputs, not {count}')
-        x, scale, *rest = self._node.input
-        if rest:
-            self._add_quant(known, attributes, x, scale, *rest)
-        else:
-            zero, one, minus = (self._constant(value) for value in (0.0, 1.0, -1.0))
-            at_least = self._op('Not', [self._op('Less', [x, zero])])
-            self._op('Mul', [self._op('Where', [at_least, one, minus]), scale], last=True)
-
-    def _add_quant(self, known, attributes, x, scale, zero_point, bits):
-        if bits not in known:
-            raise UserError(f'{self._where} has a number of bits that is not a constant')
-        width = float(known[bits].reshape(-1)[0]) if known[bits].size == 1 else np.nan
-        if not 1 <= width <= 32:
-            raise UserError(f'{self._where} quantizes to {width:g} bits; 1 to 32 are supported')
-        signed, narrow = bool(attributes.get('signed', 1)), bool(attributes.get('narrow', 0))
-        mode = attributes.get('rounding_mode', b'ROUND')
-        mode = mode.decode(errors='replace').upper() if isinstance(mode, bytes) else repr(mode)
-        roundings = {'ROUND': 'Round', 'HALF_EVEN': 'Round', 'FLOOR': 'Floor', 'CEIL': 'Ceil'}
-        if mode not in roundings:
-            raise UserError(f'{self._where} rounds by {printable(mode)}; {", ".join(roundings)} are supported')
-        low = -(2.0 ** (width - 1)) + narrow if signed else 0.0
-        high = 2.0 ** (width - 1) - 1 if signed else 2.0**width - 1 - narrow
-        if signed and width == 1:
-            low, high = -1.0, 1.0 if narrow else 0.0
-        scaled = self._op('Add', [self._op('Div', [x, scale]), zero_point])
-        # it rounds before it clips; a limit is an integer, so that the order does not matter except for its cost
-        clipped = self._op('Min', [self._op('Max', [self._op(roundings[mode], [scaled]), self._constant(low)]), self._constant(high)])
-        self._op('Mul', [self._op('Sub', [clipped, zero_point]), scale], last=True)
-
-    def _constant(self, value):
-        name = self._new()
-        self._proto.graph.initializer.append(self._onnx.numpy_helper.from_array(np.float32(value), name))
-        return name
-
-    def _op(self, kind, inputs, last=False):
-        output = self._node.output[0] if last else self._new()
-        self._proto.graph.node.append(self._onnx.helper.make_node(kind, inputs, [output], name=f'{output}_node'))
-        return output
-
-    def _new(self):
-        self._count += 1
-        return f'{self._prefix}_{self._count}'

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -230,7 +232,7 @@ REFUSED = {
         [node('Quant', 'x one one bits', domain=QONNX)], {'one': np.float32(1), 'bits': np.ones(0, np.float32)}, domains=[QONNX]
     ),
     'quantizer with a rounding mode that is a number': lambda: make(
-        [node('Quant', 'x one one one', domain=QONNX, rounding_mode=3)], {'one': np.float32(1)}, domains=[QONNX]
+        [node('Quant', 'x one one two', domain=QONNX, rounding_mode=3)], {'one': np.float32(1), 'two': np.float32(2)}, domains=[QONNX]
     ),
     'operator without output': lambda: make([helper.make_node('Relu', ['x'], []), node('Relu', 'x')]),
     'attribute of no operator': lambda: make([node('Relu', 'x', alpha=3)]),
@@ -377,6 +379,102 @@ def test_an_import_refuses_before_it_reads_the_model_itself(written, tmp_path, m
     monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.read_model', None)
     refusal(import_onnx, written(BOMBS['ConstantOfShape']()), tmp_path / 'packed')
     assert not (tmp_path / 'packed-symbol.json').exists()
+
+
+def behind(nodes, constants, output):
+    """Return a small binary network whose first layer reads a value `output` that nodes compute."""
+    model = binary_network()
+    model.graph.node[0].input[0] = output
+    layers = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes, *layers])
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items())
+    return model
+
+
+def megabytes(number):
+    return np.array([1, 4, number, 1 << 16], np.int64)
+
+
+def test_a_constant_that_only_leads_to_others_is_not_held_twice(written, tmp_path):
+    nodes = [node('ConstantOfShape', 'sizes', 'big'), node('ReduceMax', 'big', 'm', keepdims=0), node('Add', 'x m', 'z')]
+    path = written(behind(nodes, {'sizes': megabytes(300)}, 'z'))
+    program = (
+        'import resource, sys, bmx_melius; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; '
+        'assert bmx_melius.import_onnx(sys.argv[1], sys.argv[2]).binary_layers == 1; '
+        'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)'
+    )
+    done = subprocess.run([sys.executable, '-c', program, path, tmp_path / 'packed'], check=True, capture_output=True)
+    assert int(done.stdout) * 1024 < 450e6
+
+
+def test_values_of_which_an_import_cannot_hold_copies_are_refused_before_it_computes_them(written, tmp_path, monkeypatch):
+    nodes = [node('Tile', 'x repeats', 't'), node('ReduceMax', 't', 'm', axes=[2, 3]), node('Add', 'x m', 'z')]
+    path = written(behind(nodes, {'repeats': np.array([1, 1, 1000, 1000], np.int64)}, 'z'))
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(2 * 10**9))  # once takes 0.7e9
+    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.read_model', None)
+    assert 'of which an import needs 4 times as many' in refusal(import_onnx, path, tmp_path / 'packed')
+
+
+TEXT = onnx.TensorProto.STRING
+NOT_TENSORS = {
+    'sequence': [node('SequenceConstruct', 'x x', 'q'), node('SequenceAt', 'q index', 'z')],
+    'split sequence': [node('SplitToSequence', 'x', 'q', axis=1), node('ConcatFromSequence', 'q', 'z', axis=1)],
+    'sequence in an optional value': [node('SequenceConstruct', 'x x', 'q'), node('Optional', 'q', 'o'), node('Relu', 'x', 'z')],
+    'text': [node('Cast', 'x', 't', to=TEXT), node('Cast', 't', 'z', to=FLOAT)],
+}
+
+
+@pytest.mark.parametrize('kind', NOT_TENSORS)
+def test_values_that_are_not_tensors_of_numbers_are_refused_by_name(kind, written, tmp_path):
+    refused = refusal(import_onnx, written(behind(NOT_TENSORS[kind], {'index': np.int64(0)}, 'z')), tmp_path / 'packed')
+    assert f'({NOT_TENSORS[kind][0].op_type})' in refused and 'only tensors of real numbers are supported' in refused
+
+
+NORM = {'gamma': np.ones(8), 'beta': np.zeros(8), 'mean': np.zeros(8), 'var': np.ones(8)}
+
+
+def normalized(changed, number):
+    parameters = {name: array.astype(np.float32) for name, array in NORM.items()}
+    attributes = {'epsilon': number} if changed == 'epsilon' else {}
+    if not attributes:
+        parameters[changed][2] = number
+    model = binary_network()
+    model.graph.node.insert(1, node('BatchNormalization', 'a gamma beta mean var', 'n', **attributes))
+    model.graph.node[2].input[0] = 'n'
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in parameters.items())
+    return model
+
+
+@pytest.mark.parametrize('number', [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize('changed', [*NORM, 'epsilon'])
+def test_normalizations_that_are_not_numbers_are_refused(number, changed, written, tmp_path):
+    refused = refusal(import_onnx, written(normalized(changed, number)), tmp_path / 'packed', None, False, False)
+    assert f'{changed}, which node n (BatchNormalization) reads, has elements that are infinite or NaN' in refused
+
+
+CONSTANTS = {  # before the first layer, with a constant `number`
+    'Add': [node('Add', 'x number', 'z')],
+    'Mul': [node('Mul', 'number x', 'z')],
+    'PRelu': [node('PRelu', 'x number', 'z')],
+    'Clip': [node('Clip', 'x number', 'z')],
+    'Max': [node('Max', 'x number', 'z')],
+    'what operators compute': [node('Neg', 'number', 'n'), node('Sqrt', 'n', 'root'), node('Add', 'x root', 'z')],
+}
+
+
+@pytest.mark.parametrize('kind', CONSTANTS)
+def test_constants_of_any_operator_that_are_nan_are_refused(kind, written, tmp_path):
+    number = np.float32(1 if kind == 'what operators compute' else np.nan)
+    model = behind(CONSTANTS[kind], {'number': number}, 'z')
+    assert 'infinite or NaN' in refusal(import_onnx, written(model), tmp_path / 'packed', None, False, False)
+    attribute = behind([node('LeakyRelu', 'x', 'z', alpha=np.nan)], {}, 'z')
+    assert 'alpha, which node z' in refusal(import_onnx, written(attribute), tmp_path / 'packed', None, False, False)
+
+
+@pytest.mark.parametrize('kind, number', [('Clip', -np.inf), ('Max', -np.inf)])
+def test_limits_may_be_infinite(kind, number, written, tmp_path):
+    import_onnx(written(behind(CONSTANTS[kind], {'number': np.float32(number)}, 'z')), tmp_path / 'packed')
 
 
 @pytest.mark.parametrize('number', [np.nan, np.inf, -np.inf])
