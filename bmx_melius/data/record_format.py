@@ -5,8 +5,8 @@ frame; a record that contains the magic number is split there, and the upper thr
 middle, 3 last. Images follow the header of `mx.recordio.IRHeader`.
 """
 
+import array
 import io
-import mmap
 import os
 import pathlib
 import struct
@@ -60,42 +60,93 @@ def read_index(path):
     return index[:, 0], index[:, 1]
 
 
-def scan_offsets(path):
-    """Return the bytes where the records of a file begin, a list of int; only the frames are read.
+def read_places(path, index_path=None):
+    """Return where the records of a file lie, after a check of the whole file: each record begins where the one before it ends.
+
+    Only the headers of records are read, 8 bytes each. Whoever reads a record file uses this, so that none is read as complete when it is
+    cut or damaged. Without an index nothing tells how many records there were: a file that was cut between two records is sound.
+
+    Parameters
+    ----------
+    path : str
+        The record file.
+    index_path : str, optional
+        Its index, which must have each record once.
+
+    Returns
+    -------
+    keys, offsets, ends : numpy.ndarray of int64
+        Numbers of the records, of the index or from 0 on; the bytes where they begin, and those behind them; in the order of the file.
 
     Raises
     ------
     OSError
-        When the file cannot be read.
+        When a file cannot be read.
     UserError
-        When it is not a record file, or is truncated.
+        When one is not what it should be, or when they do not belong together; the message names the file and the first place.
     """
-    size, offsets, position = os.path.getsize(path), [], 0
-    if not size:
-        raise UserError(f'{path} holds no records: pack the images again with im2rec')
-    with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        while position < size:
-            end = end_of_record(content, position)
-            if end is None:
-                raise UserError(f'{path}: no complete record begins at byte {position}. Copy the file again, or pack it with im2rec')
-            offsets.append(position)
-            position = end
-    return offsets
+    keys, indexed = read_index(index_path) if index_path else (None, None)
+    offsets, ends = _walk(path)
+    if not index_path:
+        return np.arange(len(offsets)), offsets, ends
+    remedy = 'Copy both files again, or pack the images again with im2rec'
+    elsewhere = np.flatnonzero(np.isin(indexed, offsets, invert=True))
+    if elsewhere.size:
+        key, offset = keys[elsewhere[0]], indexed[elsewhere[0]]
+        raise UserError(
+            f'{index_path} belongs to another record file than {path}, or is damaged: its record {key} would begin at byte {offset:,}, '
+            f'where none begins. {remedy}'
+        )
+    for values, what in ((indexed, 'offset'), (keys, 'number')):
+        found, counts = np.unique(values, return_counts=True)
+        if (counts > 1).any():
+            raise UserError(f'{index_path} is damaged: several of its records have the {what} {found[counts > 1][0]}. {remedy}')
+    if len(indexed) < len(offsets):
+        missing = np.setdiff1d(offsets, indexed)
+        raise UserError(
+            f'{index_path} has {len(indexed):,} of the {len(offsets):,} records in {path}: it lacks that at byte {missing[0]:,}. {remedy}'
+        )
+    return keys, offsets, ends
 
 
-def end_of_record(content, position):
-    """Return the byte after the record that begins at `position` of the bytes of a file; None if the record is incomplete or damaged."""
+def _walk(path):
+    """Return the bytes where the records of a file begin and end, arrays of int64. Raises `UserError` at the first that is damaged."""
+    bounds = array.array('q', [0])
+    with open(path, 'rb', buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            raise UserError(f'{path} holds no records: pack the images again with im2rec')
+        if hasattr(os, 'posix_fadvise'):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead of the images
+        while bounds[-1] < size:
+            end, damage = _end_of_record(file.fileno(), bounds[-1], size)
+            if damage:
+                raise UserError(
+                    f'{path}: record {len(bounds) - 1} of the file, at byte {bounds[-1]:,}, is broken: {damage}. Copy the file again, or '
+                    'pack it with im2rec'
+                )
+            bounds.append(end)
+    places = np.array(bounds, np.int64)
+    return places[:-1], places[1:]
+
+
+def _end_of_record(descriptor, position, size):
+    """Return the byte after the record at a position of a file, and None or what is wrong with it."""
     kind = None
     while kind not in (_WHOLE, _LAST):
-        begins = kind is None
-        if position + FRAME > len(content):
-            return None
-        magic, word = struct.unpack_from('<II', content, position)
+        header, begins = os.pread(descriptor, FRAME, position), kind is None
+        if len(header) < FRAME:
+            return position, 'the file is truncated' if begins else 'its parts are incomplete or damaged'
+        magic, word = struct.unpack('<II', header)
         kind = word >> LENGTH_BITS
+        if magic != MAGIC and begins:
+            return position, 'it does not start with the magic number of a record'
+        if magic != MAGIC or kind > _LAST or (kind <= _FIRST_OF_SEVERAL) != begins:
+            return position, 'its parts are incomplete or damaged'
         position += FRAME + _padded(word)
-        if magic != MAGIC or kind > _LAST or (kind <= _FIRST_OF_SEVERAL) != begins or position > len(content):
-            return None
-    return position
+        if position > size:
+            return position, f'the file is truncated, it lacks {position - size:,} bytes of this record'
+    return position, None
 
 
 def read_record(file):

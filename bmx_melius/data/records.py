@@ -12,7 +12,7 @@ from ..files.io import read_text
 from ..reporting import ProgressLine
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .mxnet_decoder import decodes_alike
-from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, MAX_CLASSES, end_of_record, read_index, read_record, without_labels
+from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAX_CLASSES, read_places, read_record, without_labels
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the class names, one per line, in the order of the labels
 HEAD = FRAME + LABEL_HEADER + START
@@ -22,8 +22,8 @@ CHUNK = 20000  # records checked in one step
 class RecordFile(EncodedImages):
     """A record file and its index.
 
-    The constructor checks the first and last bytes of every record: the index must match, and each record must be complete and have one
-    label.
+    The constructor checks that the index has all records of the file (`read_places`), and the first and last bytes of every record, which
+    must have one label.
 
     Parameters
     ----------
@@ -51,9 +51,7 @@ class RecordFile(EncodedImages):
 
     def __init__(self, path, index_path):
         self.path, self.index_path = path, index_path
-        self._size = os.path.getsize(path)
-        self.keys, self._offsets = read_index(index_path)
-        self._ends = np.append(self._offsets[1:], self._size)
+        self.keys, self._offsets, self._ends = read_places(path, index_path)
         self.labels, self._suspects, self.unlike_mxnet = np.zeros(len(self.keys), np.int64), [], []
         self._check_records()
 
@@ -62,7 +60,7 @@ class RecordFile(EncodedImages):
 
     def _check_records(self):
         """Check all records, in chunks to bound the memory used."""
-        self._refuse(slice(None), np.append(self._offsets[1:], self._offsets[-1] + HEAD) > self._size, 'the file is truncated')
+        self._refuse(slice(None), self._ends - self._offsets < HEAD, 'it is too short for a label and an image')
         with open(self.path, 'rb') as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(content, 'madvise'):
@@ -77,20 +75,10 @@ class RecordFile(EncodedImages):
         """Check the headers and the ends of a slice of records; fill in their labels."""
         offsets, ends = self._offsets[chunk], self._ends[chunk]
         heads = view[offsets[:, None] + np.arange(HEAD)]
-        magic, frame, flag, label = heads[:, : FRAME + 8].copy().view(np.uint32).T
-        length = (frame & (1 << LENGTH_BITS) - 1).astype(np.int64)
-        in_one_part = frame >> LENGTH_BITS == 0
+        _, frame, flag, label = heads[:, : FRAME + 8].copy().view(np.uint32).T
+        length, in_one_part = frame & (1 << LENGTH_BITS) - 1, frame >> LENGTH_BITS == 0
         labels = label.copy().view(np.float32)
-        self._refuse(chunk, magic != MAGIC, 'it does not start with the magic number of a record')
-        self._refuse(
-            chunk,
-            in_one_part & (offsets + FRAME + (length + 3) // 4 * 4 != ends),
-            'its length does not match its header; the file is truncated, or the index belongs to another file',
-        )
-        is_sound = in_one_part.copy()
-        for number in np.flatnonzero(~in_one_part):  # split where the image contains the magic number, which is rare
-            is_sound[number] = length[number] >= LABEL_HEADER and end_of_record(content, offsets[number]) == ends[number]
-        self._refuse(chunk, ~is_sound, 'its parts are incomplete or damaged')
+        self._refuse(chunk, length < LABEL_HEADER, 'its first part is too short for a label')
         self._refuse(chunk, flag != 0, 'it has several labels (im2rec --pack-label), but must have one')
         wrong = ~((labels >= 0) & (labels < MAX_CLASSES)) | (labels != np.floor(labels))
         self._refuse(chunk, wrong, f'its label is not a class number, 0 to {MAX_CLASSES - 1}')

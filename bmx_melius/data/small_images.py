@@ -1,4 +1,4 @@
-"""Datasets of small images: scikit-learn's digits; MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from local files, read by MXNet.
+"""Datasets of small images: scikit-learn's digits; MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from local files.
 
 Nothing is downloaded; the digits, 1797 gray images of 8x8 pixels, are part of scikit-learn. Sources: Alpaydin and Kaynak, "Optical
 Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998 (its test set); LeCun et al., "Gradient-Based Learning Applied
@@ -7,6 +7,7 @@ to Document Recognition", 1998; Xiao et al., "Fashion-MNIST", 2017; Krizhevsky, 
 """
 
 import gzip
+import math
 import os
 import shutil
 import struct
@@ -17,9 +18,10 @@ import zlib
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import ArrayDataset
-from mxnet.gluon.data.vision import CIFAR10, CIFAR100, MNIST
+from mxnet.gluon.data.vision import CIFAR10, CIFAR100
 
 from ..errors import UserError, last_line
+from ..reporting import LOG
 from .source import Splits
 
 DIGITS = tuple('0123456789')
@@ -28,8 +30,8 @@ WHITE = 16  # the value of a white pixel of scikit-learn's digits
 BORDER = 1  # width in pixels of the black border added to scikit-learn's digits, so that crops can move
 
 MNIST_FILES = {True: ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'), False: ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
-MNIST_LABELS_START = 8  # bytes of the header; each label is one byte
-MNIST_SCALE = 256  # MNISTIter yields pixels divided by this
+MNIST_SHAPE = (28, 28)
+CIFAR_IMAGES = {True: 50000, False: 10000}  # for training and validation; the files have no header that tells their number
 DAMAGED = (ValueError, EOFError, struct.error, zlib.error, gzip.BadGzipFile, tarfile.TarError, mx.MXNetError)
 
 FASHION_CLASSES = ('T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat', 'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot')
@@ -72,15 +74,6 @@ def open_digits():
     )
 
 
-class _MNIST(MNIST):
-    """Gluon's MNIST dataset without checksums, so that it reads any files in this format and downloads nothing."""
-
-    def _get_data(self):
-        for name in ('_train_data', '_train_label', '_test_data', '_test_label'):
-            setattr(self, name, (getattr(self, name)[0], None))
-        super()._get_data()
-
-
 class _AnyCIFAR:
     """Mixin that makes Gluon's CIFAR datasets read local files without verifying checksums or downloading."""
 
@@ -120,23 +113,33 @@ def open_mnist(folder, classes=10):
     """
     names = [name for part in (True, False) for name in MNIST_FILES[part]]
     packed = [f'{name}.gz' for name in names]
-    if not _missing(folder, packed):
-        return _read(folder, classes, lambda train: _MNIST(folder, train)[:])
-    if _missing(folder, names):
+    if _missing(folder, packed) and _missing(folder, names):
         raise UserError(
             f'{folder} lacks {", ".join(_missing(folder, packed))}: put the four files there, gzip-compressed or not, or point '
             '--data-dir to them; they are not downloaded'
         )
-    return _read(folder, classes, lambda train: _read_unpacked(*(os.path.join(folder, name) for name in MNIST_FILES[train])))
+    suffix = '' if _missing(folder, packed) else '.gz'
+
+    def read(train):
+        images, labels = (_read_idx(os.path.join(folder, name + suffix)) for name in MNIST_FILES[train])
+        if images.shape[1:] != MNIST_SHAPE or labels.shape != images.shape[:1]:
+            raise ValueError(f'{MNIST_FILES[train][0]} has an array {images.shape}, {MNIST_FILES[train][1]} an array {labels.shape}')
+        return mx.nd.array(images[..., None], dtype='uint8'), labels
+
+    return _read(folder, classes, read)
 
 
-def _read_unpacked(images, labels):
-    number = os.path.getsize(labels) - MNIST_LABELS_START
-    if number < 1:
-        raise ValueError(f'{labels} has no labels')
-    batch = mx.io.MNISTIter(image=images, label=labels, batch_size=number, shuffle=False, flat=False, silent=True).next()
-    pixels = np.rint(batch.data[0].asnumpy() * MNIST_SCALE).astype(np.uint8)
-    return mx.nd.array(pixels.transpose(0, 2, 3, 1), dtype='uint8'), batch.label[0].asnumpy()
+def _read_idx(path):
+    """Return the array of uint8 in a file in the format of MNIST, whose header has its shape: the file has as many bytes and no others."""
+    with (gzip.open if path.endswith('.gz') else open)(path, 'rb') as file:
+        content = file.read()  # to the end, where gzip has a checksum
+    if content[:3] != b'\0\0\x08' or len(content) < 4 * (1 + content[3]):
+        raise ValueError(f'{path} is not a file of unsigned bytes in the format of MNIST')
+    begin = 4 * (1 + content[3])
+    shape = np.frombuffer(content[4:begin], '>u4').tolist()
+    if not 0 < len(content) - begin == math.prod(shape):
+        raise ValueError(f'{path} has {len(content) - begin:,} bytes after a header for {" x ".join(map(str, shape))}')
+    return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
 
 
 def open_cifar10(folder):
@@ -152,7 +155,7 @@ def open_cifar100(folder):
 def _open_cifar(folder, kind, classes):
     for place in (folder, os.path.join(folder, kind.folder)):
         if not _missing(place, kind.files):
-            return _read(place, classes, lambda train, place=place: kind(place, train=train)[:])
+            return _read(place, classes, lambda train, place=place: kind(place, train=train)[:], CIFAR_IMAGES)
     archive = os.path.join(folder, kind.archive)
     if not os.path.isfile(archive):
         raise UserError(
@@ -166,25 +169,38 @@ def _open_cifar(folder, kind, classes):
                     if os.path.basename(member.name) in kind.files and member.isfile():
                         with open(os.path.join(unpacked, os.path.basename(member.name)), 'wb') as file:
                             shutil.copyfileobj(tar.extractfile(member), file)
+                while tar.fileobj.read(1 << 20):  # to the end, where gzip has a checksum of all
+                    pass
         except DAMAGED as error:
             raise UserError(f'{archive} is damaged: {last_line(error)}') from error
         if _missing(unpacked, kind.files):
             raise UserError(f'{archive} lacks {", ".join(_missing(unpacked, kind.files))}')
-        return _read(archive, classes, lambda train: kind(unpacked, train=train)[:])
+        return _read(archive, classes, lambda train: kind(unpacked, train=train)[:], CIFAR_IMAGES)
 
 
 def _missing(folder, names):
     return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
 
 
-def _read(place, classes, read):
-    """Return the `Splits` of training and validation; `read(train)` returns the images and labels of one of them."""
+def _read(place, classes, read, usual=None):
+    """Return the `Splits` of training and validation; `read(train)` returns the images and labels of one of them.
+
+    `usual` are the numbers of images, of which others are warned of, for files that do not tell how many they have.
+    """
     parts = []
     for train in (True, False):
         try:
             images, labels = read(train)
         except DAMAGED as error:
             raise UserError(f'{place}: the files are damaged: {last_line(error)}') from error
+        if usual and len(images) != usual[train]:
+            LOG.warning(
+                '%s: %s %s images instead of %s: the files are those of another dataset, or were cut between two images',
+                place,
+                f'{len(images):,}',
+                'training' if train else 'validation',
+                f'{usual[train]:,}',
+            )
         labels = labels.astype(int).tolist()
         if max(labels) >= classes:
             raise UserError(

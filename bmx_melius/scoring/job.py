@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 
-from ..errors import UserError
+from ..errors import UserError, name_some, printable
 from ..files.exported import Exported
 from ..files.folder_lock import locked
 from ..files.io import read_text, remove_leftovers, write_json
@@ -23,7 +23,8 @@ class Job:
 
     Parameters
     ----------
-    images : list of EncodedImage
+    listing : Listing
+        The images.
     part_size : int
         Images of a part; the last one may be smaller.
     folder : str
@@ -37,8 +38,9 @@ class Job:
     parts : list of Part
     """
 
-    def __init__(self, images, part_size, folder, *, prefix, spec, class_names, top, logits, batch_size):
+    def __init__(self, listing, part_size, folder, *, prefix, spec, class_names, top, logits, batch_size):
         prefix, folder = os.path.abspath(Exported(prefix).prefix), os.path.abspath(folder)
+        self._listing, images = listing, listing.images
         self.parts = [
             Part(number, tuple(images[begin : begin + part_size])) for number, begin in enumerate(range(0, len(images), part_size))
         ]
@@ -72,23 +74,52 @@ class Job:
             write_json(os.path.join(folder, JOB_FILE), self._description)
             missing = [part for part in self.parts if not is_complete(self.scoring, part)]
             if missing:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(folder, SUCCESS_FILE))
+                self._unmark()
             try:
                 yield missing
             finally:
                 remove_leftovers(folder)  # of the workers that an error or a signal has ended
 
     def finish(self):
-        """Mark the folder as complete by the file ``_SUCCESS``. Raises `UserError` if rows are missing."""
+        """Mark the folder as complete by the file ``_SUCCESS``.
+
+        Raises
+        ------
+        UserError
+            If rows are missing; if the sources have been changed since they were listed, in which case the parts with rows of files that
+            were changed are removed; or if a source may lack images.
+        """
+        changed, gone = self._listing.changes()
+        if changed or gone:
+            self._unmark()
+            files = set(changed)
+            for part in self.parts:
+                if any(image.file in files for image in part.images):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self.scoring.folder, part.file_name))
+            what = f'changed or added: {name_some(changed)}' if changed else f'{gone:,} files were removed'
+            raise UserError(
+                f'the sources were changed while they were scored ({printable(what)}): the rows of changed files are removed, run the same '
+                'command again, with a new folder if there are other images now'
+            )
         missing = [part.file_name for part in self.parts if not is_complete(self.scoring, part)]
         if missing:
             raise UserError(
                 f'{self.scoring.folder} lacks {len(missing)} files, the first one {missing[0]}: make sure that workers on other machines '
                 'write to the same file system, and run the same command again'
             )
+        if self._listing.doubts:
+            self._unmark()
+            raise UserError(
+                f'{self.scoring.folder} has the rows of all images that were found, but not {SUCCESS_FILE}, because there may be more: '
+                f'{printable(name_some(self._listing.doubts))}; then run the same command again'
+            )
         with open(os.path.join(self.scoring.folder, SUCCESS_FILE), 'w', encoding='utf-8'):
             pass
+
+    def _unmark(self):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.scoring.folder, SUCCESS_FILE))
 
     def _require_same(self, folder):
         """Raise `UserError` unless the folder is new, empty or of this job."""

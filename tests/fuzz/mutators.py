@@ -173,6 +173,43 @@ def mutate_record(content, random, mutate_bytes):
     return bytes(octets)
 
 
+def mutate_tar(content, random, mutate_bytes):
+    """Change some bytes of a header of an archive and, mostly, repair its checksum; or cut or double some blocks."""
+    octets, block = bytearray(content), 512
+    headers = [place for place in range(0, len(content) - block + 1, block) if content[place + 257 :].startswith(b'ustar')]
+    if not headers or random.random() < 0.2:
+        return mutate_bytes(content, random)
+    header = random.choice(headers)
+    if random.random() < 0.2:
+        end = header + block * random.randint(1, 4)
+        return content[:header] + content[header:end] * random.choice((0, 2)) + content[end:]
+    for _ in range(random.randint(1, 3)):
+        begin, length = random.choice(((0, 100), (124, 12), (156, 1), (156, 1), (157, 100), (257, 8), (345, 155), (482, 1), (512, 100)))
+        place = header + begin + random.randrange(length)
+        if place < len(octets):
+            octets[place] = random.choice((*b'\0 .=\n/0123456789LKxgSMVD', random.randrange(256)))
+    if random.random() < 0.9:
+        octets[header + 148 : header + 156] = b' ' * 8
+        octets[header + 148 : header + 156] = b'%06o\0 ' % sum(octets[header : header + block])
+    return bytes(octets)
+
+
+def mutate_index(content, random, mutate_bytes):
+    """Remove, repeat, swap or cut lines of an index, or change a digit."""
+    lines, kind = content.splitlines(keepends=True), random.random()
+    if not lines or kind < 0.2:
+        return mutate_bytes(content, random)
+    number = random.randrange(len(lines))
+    if kind < 0.6:
+        lines[number : number + 1] = [lines[number]] * random.choice((0, 2)) if kind < 0.4 else [lines[number][: random.randrange(8)]]
+        return b''.join(lines)
+    digits = [place for place, octet in enumerate(content) if octet in b'0123456789']
+    octets = bytearray(content)
+    for place in random.choices(digits, k=random.randint(1, 2)) if digits else ():
+        octets[place] = random.choice(b'0123456789')
+    return bytes(octets)
+
+
 def mutate_npy(content, random, mutate_bytes):
     """Change some words in the header of an .npy file, and repair its length, or replace a number by one that is not finite."""
     end = 10 + int.from_bytes(content[8:10], 'little')

@@ -8,6 +8,7 @@ import json
 import pathlib
 import random
 import struct
+import tarfile
 import tempfile
 
 import numpy as np
@@ -332,6 +333,37 @@ def _records(images):
     """Return the contents of the record file and of the index that MXNet writes for images."""
     labels = [number % 2 for number in range(len(images))]
     return _contents(lambda folder: write_records(folder / 'images', images, labels), 'images.rec', 'images.idx')
+
+
+def indexed_records():
+    """Return the same files, and a record file with an empty index, which stands for none."""
+    return [*record_files(), [record_files()[0][0], b'']]
+
+
+def archives():
+    """Return small tar archives in each format: long names, links, attributes, and names that are hidden or of no image."""
+    return [
+        [_archive(form, name)] for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT) for name in ('a', 'folder/' * 12)
+    ]
+
+
+def _archive(form, long):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode='w', format=form) as archive:
+        for name, kind, target, content in (
+            (f'{long}/a.png', tarfile.REGTYPE, '', b'content' * 100),
+            ('folder', tarfile.DIRTYPE, '', b''),
+            ('b.png', tarfile.LNKTYPE, f'{long}/a.png', b''),
+            ('c.png', tarfile.SYMTYPE, 'b.png', b''),
+            ('._d.png', tarfile.REGTYPE, '', b'hidden'),
+            ('notes.txt', tarfile.REGTYPE, '', b'text'),
+            ('é.png', tarfile.REGTYPE, '', b''),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, target, len(content)
+            member.pax_headers = {'comment': 'text', 'SCHILY.xattr.user.a': 'é'}
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
 
 
 WEIGHTS = 5  # of training images

@@ -3,6 +3,7 @@
 A target may raise `UserError`. Everything else, a crash, and too much time or memory is a defect.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -10,6 +11,7 @@ import os
 import pathlib
 import random
 import signal
+import tarfile
 import tempfile
 import zipfile
 from typing import Callable, Sequence
@@ -17,6 +19,7 @@ from typing import Callable, Sequence
 import numpy as np
 from support.refusals import place_of
 
+from bmx_melius.data.tar_format import read_members
 from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.program.packed_operator import STRUCTURE, read_structure
 from bmx_melius.deployment.program.program import Program
@@ -27,6 +30,7 @@ from bmx_melius.errors import UserError
 from bmx_melius.files.exported import Exported
 from bmx_melius.files.parameters import read_parameters
 from bmx_melius.files.symbol_json import SymbolJson
+from bmx_melius.scoring.images import list_images
 from bmx_melius.vision.image_headers import MAX_BYTES, cost_of
 from bmx_melius.vision.pixels import decode, format_of, resize
 from bmx_melius.vision.preprocessing import InputSpec
@@ -36,6 +40,7 @@ from .mutators import (
     change_bytes,
     join,
     mutate_checkpoint,
+    mutate_index,
     mutate_json,
     mutate_npy,
     mutate_octets,
@@ -44,6 +49,7 @@ from .mutators import (
     mutate_record,
     mutate_structure,
     mutate_symbol_of_program,
+    mutate_tar,
     split,
 )
 
@@ -260,6 +266,33 @@ def _read_records(folder):
                 images.wait_to_read()
 
 
+def _read_tar(folder):
+    """List the images of an archive and read them: all that `tarfile` finds, unless the archive is refused or doubted."""
+    path = os.path.join(folder, 'images.tar')
+    listing = list_images([path])
+    for image in listing.images:
+        with contextlib.suppress(UserError):  # of a link
+            assert len(image.read()) <= os.path.getsize(path)
+    members, doubt = read_members(path)
+    places = {(member.offset, member.size) for member in members}
+    assert all(offset + size <= os.path.getsize(path) for offset, size in places)
+    with contextlib.suppress(tarfile.TarError, ValueError), tarfile.open(path, 'r:') as archive:
+        assert doubt or all((member.offset_data, member.size) in places for member in archive if member.isreg() and not member.issparse())
+
+
+def _read_index(folder):
+    """List the images of a record file and read them: all records of the file, whatever its index has."""
+    path, index = (os.path.join(folder, name) for name in ('images.rec', 'images.idx'))
+    if not os.path.getsize(index):
+        os.unlink(index)
+    images = list_images([path]).images
+    assert sum(image.size for image in images) == os.path.getsize(path)
+    assert {image.offset for image in images} == {0, *(image.offset + image.size for image in images)} - {os.path.getsize(path)}
+    for image in images:
+        with contextlib.suppress(UserError):  # it has no label
+            image.read()
+
+
 def _read_request(head, path):
     """Read a request as a process of the service does."""
     from bmx_melius.limited_process import LENGTHS
@@ -376,5 +409,7 @@ TARGETS = {
     'upload': Target(_read_upload, ('upload',), seeds.uploads),
     'arrays': Target(_read_arrays, ('request.json',), seeds.requests, (mutate_json,)),
     'onnx': Target(_read_onnx, ('net.onnx',), seeds.onnx_models, (mutate_onnx,)),
+    'tar': Target(_read_tar, ('images.tar',), seeds.archives, (mutate_tar,)),
+    'index': Target(_read_index, ('images.rec', 'images.idx'), seeds.indexed_records, (mutate_record, mutate_index)),
     'records': Target(_read_records, ('images.rec', 'images.idx'), seeds.record_files, (mutate_record, mutate_octets)),
 }

@@ -171,6 +171,40 @@ def test_truncated_files_are_reported_in_one_line(tmp_path, name, packed):
     assert '\n' not in str(raised.value)
 
 
+@pytest.mark.parametrize('packed', [False, True])
+def test_files_of_mnist_that_lack_their_last_images_and_labels_are_refused(tmp_path, packed):
+    write(tmp_path, 'mnist')
+    for name, count in ((MNIST[0], 2 * 28 * 28), (MNIST[1], 2)):
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-count])
+    if packed:
+        pack(tmp_path, 'mnist')
+    with pytest.raises(UserError, match='damaged: .*train-images.* has 29,792 bytes after a header for 40 x 28 x 28'):
+        open_data('mnist', tmp_path)
+
+
+def test_files_of_cifar_with_another_number_of_images_are_warned_of(tmp_path, caplog):
+    write(tmp_path, 'cifar10')
+    open_data('cifar10', tmp_path)
+    assert [message.partition(': ')[2].partition(':')[0] for message in caplog.messages][:2] == [
+        '40 training images instead of 50,000',
+        '15 validation images instead of 10,000',
+    ]
+
+
+@pytest.mark.parametrize('name', ['mnist', 'cifar10'])
+def test_a_flipped_bit_in_a_packed_file_is_refused(tmp_path, name):
+    write(tmp_path, name)
+    pack(tmp_path, name)
+    path = sorted(tmp_path.iterdir())[0]
+    content = bytearray(path.read_bytes())
+    for place in (len(content) // 2, len(content) - 6):  # in the compressed bytes, and in their checksum
+        damaged = content.copy()
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match='damaged'):
+            open_data(name, tmp_path)
+
+
 def test_labels_of_other_data_are_refused(tmp_path):
     write(tmp_path, 'mnist')
     (tmp_path / MNIST[1]).write_bytes(struct.pack('>II', 2049, TRAIN) + bytes(range(TRAIN)))

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tarfile
 
 import numpy as np
 import PIL.Image
@@ -240,3 +241,49 @@ def test_contradictions_end_with_one_line(packed, photos, tmp_path, arguments, w
 def test_a_folder_of_something_else_is_refused(packed, photos, tmp_path):
     errors = score(packed, photos, '--output', photos, status=2)
     assert f'{photos} has other files: give a new folder' in errors and len(list(photos.iterdir())) == IMAGES
+
+
+def test_an_archive_without_its_end_is_scored_without_success_until_it_is_completed(packed, photos, tmp_path):
+    archive, end = tmp_path / 'x.tar', tmp_path / 'scores' / '_SUCCESS'
+    with tarfile.open(archive, 'w') as file:
+        for image in sorted(photos.iterdir()):
+            file.add(image, image.name)
+            members = file.offset
+    whole = archive.read_bytes()
+    command = [packed, archive, '--output', tmp_path / 'scores', '--workers', 1]
+    os.truncate(archive, members - 512)
+    assert 'x.tar is damaged or cut at byte ' in score(*command, status=2).splitlines()[-1]
+    assert not (tmp_path / 'scores').exists()
+    os.truncate(archive, members)
+    warning, error = score(*command, status=2).splitlines()
+    assert warning.startswith('archives may be incomplete: ') and f'x.tar ends at byte {members:,} without two blocks of zeros' in warning
+    assert error.startswith('error: ') and 'the rows of all images that were found, but not _SUCCESS' in error
+    assert len(rows(tmp_path / 'scores')) == IMAGES and not end.exists()
+    archive.write_bytes(whole)
+    assert json.loads(score(*command, '--json'))['scored_now'] == 0
+    assert end.exists()
+
+
+def test_a_source_that_changes_while_it_is_scored_gets_no_success_and_its_rows_are_computed_again(packed, photos, tmp_path):
+    folder, changed = tmp_path / 'scores', photos / '4.png'
+
+    def job():
+        return Job(list_images([str(photos)]), PART, str(folder), prefix=str(packed), **OPTIONS)
+
+    first = job()
+    with first.opened() as missing:
+        for part in missing:
+            score_part(first.scoring, part)
+        os.utime(changed, (1, 1))
+        with pytest.raises(UserError, match=f'the sources were changed while they were scored .*{changed}'):
+            first.finish()
+    second = job()
+    with second.opened() as missing:
+        assert [part.number for part in missing] == [4 // PART] and not (folder / '_SUCCESS').exists()
+        score_part(second.scoring, missing[0])
+        second.finish()
+        assert (folder / '_SUCCESS').exists()
+        changed.unlink()
+        with pytest.raises(UserError, match='changed while they were scored .1 files were removed'):
+            second.finish()
+    assert not (folder / '_SUCCESS').exists()
