@@ -163,7 +163,7 @@ void check_rescale_planes(const Int8Kernels& kernels) {
     const Reals x = reals_of(channels * plane), scale = random_reals(channels), shift = random_reals(channels);
     const bool scales = toss();
     RandomRescaling random(channels, true, 1 << 23);
-    if (pick(0, 2) == 0) {  // integers as they are
+    if (pick(0, 2) == 0) {  // integers as they are, or beside a channel that is shifted or scaled
         random.numbers = {std::vector<int32_t>(channels, 3),       std::vector<int32_t>(channels, 250),
                           std::vector<int32_t>(channels, 1 << 16), std::vector<int32_t>(channels, 1 << 15),
                           std::vector<int32_t>(channels),          std::vector<int32_t>(channels)};
@@ -176,6 +176,12 @@ void check_rescale_planes(const Int8Kernels& kernels) {
                             random.numbers[1].data(),
                             random.numbers[2].data(),
                             random.numbers[3].data()};
+        const int change = pick(0, 2), channel = pick(0, channels - 1);
+        if (change == 1) {
+            random.numbers[3][channel] += pick({-3, 5}) * (1 << 16);
+        } else if (change == 2) {
+            random.numbers[2][channel] /= 2;
+        }
     }
     Output y(true, pixels * y_pixel), expected = y;
     kernels.rescale_planes({x.data(), plane, pixels, channels, scales ? scale.data() : nullptr,

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from support.engines import Engine, needs_engine
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.engines import Engine, assert_same_bits, needs_engine
+from support.random_programs import PixelMaker, describe
 
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
@@ -46,8 +49,8 @@ class Maker:
         return choices[self.random.randint(len(choices))]
 
     def rescaling(self, channels, typical, to_bytes):
-        """Return attributes and arrays of a rescaling of numbers of about `typical` magnitude."""
-        low, high = (0, MAX_BYTE) if to_bytes else (self.pick(0, -MAX_INT16), MAX_INT16)
+        """Return attributes and arrays of a rescaling of numbers of about `typical` magnitude. Others than bytes if not `to_bytes`."""
+        low, high = (0, MAX_BYTE) if to_bytes else self.pick((0, MAX_INT16), (-MAX_INT16, MAX_INT16), (-128, 127), (0, MAX_BYTE + 1))
         if self.random.rand() < 0.3:
             low, high = sorted(self.random.randint(low, high + 1, 2).tolist())
         shift = int(self.pick(8, 16, 16, 17, 18, 23, 23, 24, 30, 31, 32, 38))
@@ -56,6 +59,10 @@ class Maker:
         offset = np.rint(self.random.uniform(-0.5, 1, channels) * max(high, 1) * 2.0**OFFSET_SHIFT).clip(-LARGEST, LARGEST)
         for array in (multiplier, offset):
             array[self.random.rand(channels) < 0.05] = self.pick(0, LARGEST, -LARGEST, 1 << min(shift, 30))
+        if self.random.rand() < 0.3:  # no channel is scaled, and none or some are shifted
+            shift = min(shift, 30)
+            multiplier[:] = 1 << shift
+            offset[:] = np.where(self.random.rand(channels) < self.pick(0, 0.5), self.random.randint(-99, 100, channels) << OFFSET_SHIFT, 0)
         attributes = {'shift': shift, 'result_min': int(low), 'result_max': int(high)}
         return attributes, {'multiplier': multiplier.astype(np.int32), 'offset': offset.astype(np.int32)}
 
@@ -93,24 +100,23 @@ class Maker:
 
 def random_program(seed, grouped):
     """Return a program with a chain of 8-bit layers, the first of which has the channels and groups of a row of `GROUPED`."""
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState([seed, *grouped])
     channels, filters, groups = grouped
-    maker = Maker(seed, channels, random.randint(6, 20), random.randint(6, 20))
+    maker = Maker([seed, *grouped], channels, random.randint(6, 20), random.randint(6, 20))
     if maker.pick(True, False):  # integers of 16 bits as source
         maker.rescale(3000, to_bytes=False)
-        maker.rescale(MAX_INT16)
-        if maker.pick(True, False):
-            maker.max_pool()
-        if channels % 2 == 0 and maker.pick(True, False):
-            maker.add('shuffle', {'groups': maker.pick(*(groups for groups in (2, 8, 16) if channels % groups == 0))})
-    elif maker.pick(True, False):  # real numbers
-        if maker.pick(True, False):
-            arrays = {'scale': random.randn(channels).astype(np.float32), 'shift': random.randn(channels).astype(np.float32)}
-            maker.add('affine', arrays=arrays)
-        maker.rescale(1000)
+    if maker.pick(True, False):
+        arrays = {'scale': random.randn(channels).astype(np.float32), 'shift': random.randn(channels).astype(np.float32)}
+        maker.add('affine', arrays=arrays)
+    if maker.pick(True, True, False):  # otherwise the layer rounds its inputs and limits them to bytes
+        maker.rescale(maker.pick(300, 1000, MAX_INT16), to_bytes=maker.pick(True, True, True, False))
+    if maker.operations and maker.pick(True, False):
+        maker.max_pool()
+    if channels % 2 == 0 and maker.pick(True, False):
+        maker.add('shuffle', {'groups': maker.pick(*(groups for groups in (2, 8, 16) if channels % groups == 0))})
     layers = random.randint(1, 4)
     for layer in range(layers):
-        maker.conv(filters, groups, to_bytes=layer + 1 < layers or maker.pick(True, False, False))
+        maker.conv(filters, groups, to_bytes=maker.pick(True, True, True, layer + 1 < layers))
         following = [row for row in GROUPED if row[0] == maker.channels] or [(maker.channels, random.randint(1, 70), 1)]
         _, filters, groups = following[random.randint(len(following))]
     if maker.pick(True, False):
@@ -123,13 +129,27 @@ def test_chains_of_layers_equal_the_interpreter_in_every_bit(grouped, library, l
     for seed in range(60 if long_run else 12):
         program = random_program(seed, grouped)
         value = program.inputs[0]
-        random = np.random.RandomState(seed)
+        random = np.random.RandomState([seed, *grouped])
         x = (random.randn(2, value.channels, value.height, value.width) * random.choice([100, 1000, 30000])).astype(np.float32)
-        x[0, 0, 0, :3] = np.nan, np.inf, -np.inf
+        if program.operations[0].name == 'rescale':  # which limits them; the maximum of NaN and a number is undefined
+            x[0, 0, 0, :3] = np.nan, np.inf, -np.inf
         expected = reference.run(program, [x])[0]
         engine = Engine.of(library, program)
         for threads in (1, 3):
             np.testing.assert_array_equal(engine.run([x], threads)[0], expected, f'seed {seed}, {threads} threads')
+
+
+@given(random=st.randoms(use_true_random=True))
+@settings(max_examples=settings().max_examples * 4, suppress_health_check=list(HealthCheck))
+def test_random_programs_of_integers_equal_the_interpreter_in_every_bit(library, random):
+    maker = PixelMaker(random)
+    program = maker.program(random.randint(1, 12))
+    mean, std = (np.reshape(numbers, (-1, 1, 1)) for numbers in (maker.spec.mean, maker.spec.std))
+    inputs = [((maker.pixels(batch=2) - mean) / std).astype(np.float32)]
+    engine = Engine.of(library, program)
+    for number, wanted in enumerate(reference.run(program, inputs)):
+        for threads in (1, 2):
+            assert_same_bits(engine.run(inputs, threads)[number], wanted, f'output {number} of\n{describe(program)}')
 
 
 @pytest.mark.parametrize('to_bytes', [True, False])

@@ -1,5 +1,7 @@
 """Networks of the zoo in the tests: arguments that some of them need, which ones are tested once for several depths; their layers."""
 
+import pytest
+
 from model_zoo import get_model_list
 from model_zoo.method_resnets import METHODS
 from model_zoo.registry import takes_option
@@ -14,6 +16,8 @@ SIZED = (
 DEEPER = {'quicknet_large', 'resnet34_benn', 'binet34', 'resnet_e2_34', 'binary_resnet34_v1', 'binary_resnet34_v2'}
 DEEPER |= {*(pattern.format(34) for pattern in METHODS), 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
 OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
+# Of more blocks, otherwise like a network that is tested each time.
+_LONG = {'meliusnet42', 'meliusnet59', 'binary_densenet45', 'birealnet34', 'resnet_e34'}
 NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 'lqnet', 'syq')  # methods that take much time
 
 
@@ -32,6 +36,12 @@ def of_size(name, size, full=False):
     else:
         width = {'init_features': 16}
     return {**width, **({'input_size': size} if name in SIZED else {})}
+
+
+def cases(names, *others):
+    """Return parameters for `pytest.mark.parametrize`, each a name, or a name and `others`; those of deep networks are for long runs."""
+    marks = {True: [pytest.mark.long], False: []}
+    return [pytest.param(name, *others, marks=marks[name in _LONG]) for name in names]
 
 
 def layers_of(net, kind):

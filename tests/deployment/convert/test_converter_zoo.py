@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from support.conversions import imported, operators, programs
-from support.networks import OF_ONE_DEPTH, of_size
+from support.networks import OF_ONE_DEPTH, cases, of_size
 from support.reference_network import read_reference_network
 from support.small_networks import initialized
 
@@ -96,7 +96,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, *REAL_INPUTS)),
+        *cases([name for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, *REAL_INPUTS)], None),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -173,7 +173,7 @@ def test_networks_with_float_activations_become_one_operator_of_float_layers(nam
     assert [operation.name for operation in programs(prefix)[0].operations].count('binary_conv') == 0
 
 
-@pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights
+@pytest.mark.parametrize('name', cases(name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'))  # it would have 58 million float weights
 def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert, long_run):
     bits = {} if name.endswith('_32bit') else {'bits': 32}
     stem, size = ({'initial_layers': 'thumbnail'}, 16) if takes_option(name, 'initial_layers') else ({}, 64)

@@ -42,7 +42,7 @@ def has_no_equivalent(operation):
     return hangs_over_padding or operation.name == 'integer_avg_pool' and a['ceil']
 
 
-@given(random=st.randoms(use_true_random=False), exact=st.booleans())
+@given(random=st.randoms(use_true_random=True), exact=st.booleans())
 @settings(suppress_health_check=list(HealthCheck))
 def test_a_model_gives_the_results_of_its_program_at_any_batch_and_size(random, exact):
     maker = Maker(random, exact)

@@ -52,7 +52,7 @@ def test_rescaling_rounds_real_numbers_to_even_and_limits_them(x, n):
 
 
 @given(
-    random=st.randoms(use_true_random=False),
+    random=st.randoms(use_true_random=True),
     groups=st.integers(1, 3),
     inputs=st.integers(1, 5),
     filters=st.integers(1, 3),
@@ -91,7 +91,7 @@ def test_a_convolution_adds_products_of_integers(random, groups, inputs, filters
         assert y[0, f, row, column] == rescaled(total, int(multiplier[f]), int(offset[f]), 38, -32766, 32766)
 
 
-@given(random=st.randoms(use_true_random=False), bits=st.integers(0, 8), count_pad=st.booleans(), pad=st.integers(0, 1))
+@given(random=st.randoms(use_true_random=True), bits=st.integers(0, 8), count_pad=st.booleans(), pad=st.integers(0, 1))
 def test_means_of_integers_are_rounded_fractions(random, bits, count_pad, pad):
     generator = np.random.RandomState(random.getrandbits(32))
     x = generator.randint(-32766, 32767, (2, 3, 3, 4)).astype(np.float32)

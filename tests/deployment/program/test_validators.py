@@ -146,33 +146,87 @@ def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run
     np.testing.assert_array_equal(reference.run(program, [x])[0], y)
 
 
-def test_incomplete_parameter_files_are_refused_with_the_name_of_the_file(reference_library, tmp_path, long_run):
-    library = reference_library
-    path = tmp_path / 'network.params'
-    words = some_program(1)[1].to_words()
-    write_parameters(path, {'arg:network_program': words, 'arg:other': np.zeros((2, 3), np.float32)})
-    content = path.read_bytes()
+@pytest.fixture()
+def load_parameters(reference_library, tmp_path):
+    """The function content -> what the engine says of a parameter file, from disk and from memory alike; '' if it is read."""
 
     def result_of(handle):
-        library.bmx_program_destroy(handle)
-        return '' if handle else library.bmx_last_error().decode()
+        reference_library.bmx_program_destroy(handle)
+        return '' if handle else reference_library.bmx_last_error().decode()
 
     def load(octets):
+        path = tmp_path / 'network.params'
         path.write_bytes(octets)
-        message = result_of(library.bmx_program_load(str(path).encode(), 0))
-        in_memory = result_of(library.bmx_program_load_memory(octets, len(octets), 0))
+        message = result_of(reference_library.bmx_program_load(str(path).encode(), 0))
+        in_memory = result_of(reference_library.bmx_program_load_memory(octets, len(octets), 0))
         assert message.partition(f'{path}: ')[::2] == in_memory.partition('content: ')[::2] and '\n' not in message
-        return not message
+        return message.replace(f'{path}: ', '')
 
-    assert load(content)
-    assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode(), 0)
-    assert 'missing.params' in library.bmx_last_error().decode()
-    assert not library.bmx_program_load(str(tmp_path).encode(), 0)
-    assert f'{tmp_path}: cannot read it: it is a folder' == library.bmx_last_error().decode()
+    return load
+
+
+def test_incomplete_parameter_files_are_refused_with_the_name_of_the_file(load_parameters, reference_library, tmp_path, long_run):
+    words = some_program(1)[1].to_words()
+    write_parameters(tmp_path / 'network.params', {'arg:network_program': words, 'arg:other': np.zeros((2, 3), np.float32)})
+    content = (tmp_path / 'network.params').read_bytes()
+    assert load_parameters(content) == ''
+    for path, reason in ((tmp_path / 'missing.params', 'missing.params'), (tmp_path, f'{tmp_path}: cannot read it: it is a folder')):
+        assert not reference_library.bmx_program_load(str(path).encode(), 0)
+        assert reason in reference_library.bmx_last_error().decode()
     for end in range(0, len(content), 1 if long_run else 37):
-        assert not load(content[:end])
+        assert load_parameters(content[:end])
     for following in (b'\0', b'\n', content):
-        assert not load(content + following)
-        assert 'bytes follow its last name' in library.bmx_last_error().decode()
-    sizes = struct.pack('<QQQ', 0x112, 0, 1 << 60)
-    assert not load(sizes) and not load(sizes + content[24:])
+        assert load_parameters(content + following)
+
+
+DENSE, ANY_SHAPE, INT32, INT64 = 0xF993FAC9, 0xF993FACA, 4, 6  # the second: MXNet's arrays that may be empty
+
+
+def array_octets(shape, code=INT32, data=b'', magic=DENSE):
+    header = struct.pack(f'<Iii{len(shape)}q', magic, 0, len(shape), *shape)
+    return header + (struct.pack('<iii', 1, 0, code) + data if shape or magic == ANY_SHAPE else b'')
+
+
+def parameter_octets(*others, arrays=None, names=None, lengths=None):
+    """Return the content of a parameter file with a program and other arrays, whose counts and lengths of names may be wrong."""
+    words = some_program(1)[1].to_words()
+    stored = [array_octets(words.shape, data=words.tobytes()), *others]
+    called = [b'arg:net_program', *(b'arg:%d' % number for number in range(len(others)))]
+    content = struct.pack('<QQQ', 0x112, 0, len(stored) if arrays is None else arrays) + b''.join(stored)
+    content += struct.pack('<Q', len(called) if names is None else names)
+    lengths = [len(name) for name in called] if lengths is None else lengths
+    return content + b''.join(struct.pack('<Q', length) + name for length, name in zip(lengths, called))
+
+
+CUT, SHAPE, NAMES = 'the file is cut short or damaged', 'the file is damaged: an impossible shape', 'its arrays have no names'
+LARGEST = (2**64 - 1) // 16  # elements, so that the bytes of any type are a number of 64 bits
+
+
+DAMAGED = {  # content, and how the reason begins; '' if it is read
+    'no rows': (parameter_octets(array_octets((0, 3), magic=ANY_SHAPE)), ''),
+    'no columns': (parameter_octets(array_octets((3, 0), magic=ANY_SHAPE)), ''),
+    'no axes': (parameter_octets(array_octets((), data=bytes(4), magic=ANY_SHAPE), array_octets(())), ''),
+    'another type': (parameter_octets(array_octets((2, 3), INT64, bytes(48))), ''),
+    'negative size': (parameter_octets(array_octets((-1,))), SHAPE),
+    'two negative sizes': (parameter_octets(array_octets((-2, -3))), SHAPE),
+    'most elements': (parameter_octets(array_octets((LARGEST,))), CUT),
+    'too many elements': (parameter_octets(array_octets((LARGEST + 1,))), SHAPE),
+    'most elements in rows': (parameter_octets(array_octets((1 << 29, 1 << 30))), CUT),
+    'too many elements in rows': (parameter_octets(array_octets((1 << 30, 1 << 30))), SHAPE),
+    'no elements, modulo 2^64': (parameter_octets(array_octets((1 << 32, 1 << 32))), SHAPE),
+    'no bytes, modulo 2^64': (parameter_octets(array_octets((1 << 31, 1 << 30), INT64)), SHAPE),
+    'too many arrays': (parameter_octets(arrays=1 << 62), CUT),
+    'no names': (parameter_octets(names=0), NAMES),
+    'as many names as may fit': (parameter_octets(names=2), NAMES),  # their lengths
+    'one name more than may fit': (parameter_octets(names=3), CUT),
+    'no bytes of lengths, modulo 2^64': (parameter_octets(names=1 << 61), CUT),
+    'long name': (parameter_octets(lengths=[1 << 63]), CUT),
+    'name one letter longer': (parameter_octets(lengths=[len(b'arg:net_program') + 1]), CUT),
+    'name one letter shorter': (parameter_octets(lengths=[len(b'arg:net_program') - 1]), 'the file is damaged: bytes follow its last name'),
+}
+
+
+@pytest.mark.parametrize('case', DAMAGED)
+def test_counts_and_shapes_of_parameter_files_are_checked_before_they_are_used(load_parameters, case):
+    content, reason = DAMAGED[case]
+    assert load_parameters(content)[: len(reason) or None] == reason

@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.engines import INSTRUCTION_SETS, Engine, needs_engine
-from support.networks import OF_ONE_DEPTH, of_size
+from support.networks import OF_ONE_DEPTH, cases, of_size
 from support.small_networks import initialized
 
 from bmx_melius.deployment.convert.conversion import convert
@@ -20,7 +20,7 @@ pytestmark = needs_engine
 SIZE = 64
 
 
-@pytest.mark.parametrize('name', [*OF_ONE_DEPTH, 'mobilenet0.25'])
+@pytest.mark.parametrize('name', cases([*OF_ONE_DEPTH, 'mobilenet0.25']))
 def test_logits_have_the_same_bits_with_all_instruction_sets_threads_and_batches(name, open_engine, export, tmp_path, long_run):
     narrow = of_size(name, SIZE) if name in OF_ONE_DEPTH else {}
     net = initialized(get_model(name, classes=10, **narrow), (1, 3, SIZE, SIZE), mx.init.Xavier())
