@@ -257,10 +257,22 @@ def sums_of_small_integers(random):
     return Program(inputs, layers, [5, 8, 11])
 
 
-@pytest.mark.parametrize('make', [channels_in_another_order, bits_that_no_word_begins_with, moved_bits, sums_of_small_integers])
+def sums_beyond_16_bits(random):
+    """Return a program that adds results of two binary layers, each of which fits in 16 bits, in every pixel as large as they can be."""
+    weight = random.rand(3, 3, 3, 2048) < 0.5
+    weight[0] = True
+    layers = [sign(2048, 0), binary_conv(weight, 1), binary_conv(weight, 1), operation('add', 2, 3), operation('add', 3, 4)]
+    return Program([Value(REAL_KIND, 2048, 3, 3, False)], layers, [4, 5])
+
+
+RARE = channels_in_another_order, bits_that_no_word_begins_with, moved_bits, sums_of_small_integers, sums_beyond_16_bits
+
+
+@pytest.mark.parametrize('make', RARE)
 def test_programs_that_are_rare_among_random_ones_equal_the_interpreter(library, make):
     program = make(np.random.RandomState(0))
     inputs = [np.random.RandomState(1).randn(2, *value.shape).astype(np.float32) for value in program.inputs]
+    inputs[0][0] = np.abs(inputs[0][0])
     expected = reference.run(program, inputs)
     for threads in (1, 3):
         for found, wanted in zip(Engine.of(library, program).run(inputs, threads), expected):

@@ -116,7 +116,8 @@ def random_program(seed, grouped):
         maker.add('shuffle', {'groups': maker.pick(*(groups for groups in (2, 8, 16) if channels % groups == 0))})
     layers = random.randint(1, 4)
     for layer in range(layers):
-        maker.conv(filters, groups, to_bytes=maker.pick(True, True, True, layer + 1 < layers))
+        is_last = layer + 1 == layers  # after one of 16 bits in the middle a new step begins
+        maker.conv(filters, groups, to_bytes=maker.pick(True, False, False) if is_last else maker.pick(True, True, True, False))
         following = [row for row in GROUPED if row[0] == maker.channels] or [(maker.channels, random.randint(1, 70), 1)]
         _, filters, groups = following[random.randint(len(following))]
     if maker.pick(True, False):

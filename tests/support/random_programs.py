@@ -16,6 +16,7 @@ SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations
     ('affine', 'max_pool', 'relu', 'shuffle', 'conv', 'affine', 'relu'),
     ('relu', 'affine', 'max_pool', 'conv', 'multiply'),
     ('affine', 'relu', 'global_avg_pool'),
+    ('relu', 'max_pool', 'global_avg_pool'),
     ('prelu', 'channel_mean'),
     ('threshold', 'binary_conv', 'add', 'threshold', 'binary_conv', 'add'),
     ('threshold', 'binary_conv', 'affine', 'clip', 'maximum', 'multiply'),
