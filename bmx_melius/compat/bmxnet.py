@@ -1,6 +1,7 @@
 """Names of BMXNet-v2 on stock MXNet: scripts written for this fork of MXNet run after one changed import.
 
-``from bmx_melius.compat.bmxnet import mx`` instead of ``import mxnet as mx`` adds to MXNet what BMXNet-v2 added, and replaces nothing:
+``from bmx_melius.compat.bmxnet import mx`` instead of ``import mxnet as mx`` adds to MXNet what BMXNet-v2 added, and replaces only
+``mx.viz.print_summary``, by one that also takes ``quantized_bitwidth``:
 
 - in ``mx.gluon.nn`` the layers `QActivation`, `QDense`, `QConv1D`, `QConv2D`, `QConv3D`, `BinaryConvolution`, `ScaledWeightsBinaryConv`,
   `ScaledBinaryConv`, `activated_conv`, and `set_binary_layer_config`;
@@ -19,26 +20,26 @@ Source: github.com/hpi-xnor/BMXNet-v2, python/mxnet/gluon/nn/binary_layers.py an
 import contextlib
 import contextvars
 import dataclasses
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
 from mxnet.gluon import HybridBlock
 
+from ..analysis.counting import BOPS_PER_OP, FLOAT_BITS
+from ..analysis.summary import summary
 from ..errors import UserError
 from ..nn import layers
 from ..nn.binarization import APPROXIMATIONS, Binarization, QuantizedConvolution, check_approximation
 from ..nn.channels import CHANNELS, mean, repeated
 from ..nn.quantizers import (
-    FINITE,
     FULL_PRECISION,
     Array,
     Quantizer,
-    cancel_gradient,
     cancelled,
-    clip,
     register_quantizer,
     sign,
+    without_gradient_beyond,
     zero_with_gradient,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     'det_sign',
     'gradcancel',
     'mx',
+    'print_summary',
     'round_ste',
     'set_binary_layer_config',
 ]
@@ -83,7 +85,7 @@ def round_ste(F: Any, x: Array) -> Array:
 
 def gradcancel(F: Any, x: Array, threshold: float = 1.0) -> Array:
     """Return x. Gradient: 1 where |x| <= threshold, else 0."""
-    return F.BlockGrad(x) + zero_with_gradient(F, cancel_gradient(F, clip(F, x, -FINITE, FINITE), threshold))
+    return without_gradient_beyond(F, x, threshold)
 
 
 def _uncut(F, x, threshold, scale):
@@ -268,6 +270,8 @@ class QActivation(layers.QActivation):
     array([-1., -1.,  1.,  1.], dtype=float32)
     """
 
+    cancels_with_32_bits = True
+
     def __init__(
         self,
         *block: Any,
@@ -281,9 +285,6 @@ class QActivation(layers.QActivation):
         bits, method = bits or config.bits_a, method or config.activation
         method = _quantizer(method, bits, _ACTIVATIONS.get(bits, _MULTI_BIT_ACTIVATIONS), 'activations')
         super().__init__(bits, method, gradient_cancel_threshold or config.grad_cancel, encoding, *block, **names)
-
-    def hybrid_forward(self, F, x):
-        return super().hybrid_forward(F, gradcancel(F, x, self.threshold) if self.bits == FULL_PRECISION else x)
 
 
 class _Settings(Binarization):
@@ -451,6 +452,61 @@ def activated_conv(*arguments: Any, **keywords: Any) -> HybridBlock:
     return _ACTIVATED[_config.get().approximation](*arguments, **keywords)
 
 
+# --- summary --------------------------------------------------------------------------------------------------------------------------
+
+_mxnet_summary = mx.viz.print_summary
+
+
+def print_summary(
+    symbol: mx.sym.Symbol,
+    shape: Optional[Dict[str, Tuple[int, ...]]] = None,
+    *table: Any,
+    quantized_bitwidth: Optional[int] = None,
+    **columns: Any,
+) -> None:
+    """Print the layers of a symbol and its totals, in place of MXNet's ``mx.viz.print_summary``, which fails on quantized layers.
+
+    Parameters
+    ----------
+    symbol, shape, *table, **columns
+        Arguments of MXNet's function; `shape` is a dict of names of inputs to shapes.
+    quantized_bitwidth : int or None
+        Bits of quantized weights in the size of the compressed model. None: MXNet's function is called.
+
+    Parameters are weights, biases, scales and shifts. FLOPS are multiply-accumulates of convolutions; 64 of quantized ones are combined as
+    one. They are those of `bmx_melius.summary`, whose layers know their bits; BMXNet-v2 finds quantized layers by their names.
+
+    Raises
+    ------
+    UserError
+        With `quantized_bitwidth` and without `shape`.
+    """
+    if quantized_bitwidth is None:
+        _mxnet_summary(symbol, shape, *table, **columns)
+        return
+    if shape is None:
+        raise UserError("print_summary(quantized_bitwidth=...) needs the shapes of the inputs: shape={'data': (1, 3, 224, 224)}")
+    print(summary(symbol, shape))
+    counted = summary(symbol, shape).layers
+    convolutions = [layer for layer in counted if layer.operator != 'FullyConnected']
+    quantized = sum(layer.binary_params + layer.quantized_params for layer in counted)
+    total = quantized + sum(layer.float_params for layer in counted)
+    operations, binary = (sum(layer.macs for layer in convolutions if layer.bits < bits) for bits in (FLOAT_BITS + 1, FLOAT_BITS))
+    compressed = ((total - quantized) * FLOAT_BITS + quantized * quantized_bitwidth) / 8
+    for title, text in (
+        ('Total params', f'{total}'),
+        ('FP params', f'{total - quantized} ({1 - quantized / total:.2%})'),
+        ('Quantized params', f'{quantized} ({quantized / total:.2%})'),
+        ('Model size (full-precision)', f'{total * FLOAT_BITS / 8 / 2**20:.2f} MB'),
+        ('Model size (compressed)', f'{compressed / 2**20:.2f} MB'),
+        ('FLOPS (total)', f'{operations:.3g}'),
+        ('FLOPS (full-precision)', f'{operations - binary:.3g}'),
+        ('FLOPS (binary)', f'{binary:.3g}'),
+        ('FLOPS (combined)', f'{binary / BOPS_PER_OP + operations - binary:.3g}'),
+    ):
+        print(f'{title + ":":29}{text}')
+
+
 # --- in MXNet -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -469,6 +525,7 @@ def _add_to_mxnet():
         setattr(mx.gluon.nn, name, globals()[name])
     for layer in (QActivation, QDense, QConv1D, QConv2D, QConv3D, *_ACTIVATED.values()):
         setattr(mx.gluon.nn, layer.__name__, layer)
+    mx.viz.print_summary = print_summary
 
 
 def _operator_of(F, operator):

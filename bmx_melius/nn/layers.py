@@ -22,6 +22,7 @@ from .quantizers import (
     quantize_in_parts,
     rounds_to_sign,
     stored_bits,
+    without_gradient_beyond,
 )
 
 
@@ -38,7 +39,8 @@ class QActivation(HybridBlock):
         ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``; only with 32 bits ``clip``, ``leaky_clip``, ``relu``, ``tanh``,
         ``identity``.
     threshold : float or None
-        The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 3.3). None: it is never cancelled.
+        The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 3.3). None: it is never cancelled. Has no effect with 32
+        bits but in a layer with quantized weights, see `BinaryConv2D`.
     encoding : str
         ``sign``: the output is q(x), the value of the quantizer. ``bit``: it is (q(x) + 1) / 2 in {0, 1}, only for a binary quantizer and
         followed by a convolution or dense layer with the same encoding.
@@ -61,6 +63,7 @@ class QActivation(HybridBlock):
     """
 
     facts_of_method: Dict[str, object] = {}  # for the mark, in place of those of the quantizer; subclasses may replace it
+    cancels_with_32_bits = False  # whether the gradient is also cancelled if nothing is rounded
 
     def __init__(
         self,
@@ -89,6 +92,8 @@ class QActivation(HybridBlock):
 
     def hybrid_forward(self, F, x, **learned):
         if self.bits == FULL_PRECISION:
+            if self.cancels_with_32_bits:
+                x = without_gradient_beyond(F, x, self.threshold)
             with mark(FLOAT_ACTIVATION):
                 return quantize(F, x, self.method, self.bits)
         # This reshape only changes the memory layout, once, instead of in each of the elementwise operators below.
@@ -295,7 +300,8 @@ class BinaryConv2D(HybridBlock):
     channels, kernel_size, **convolution
         As in `QConv2D`, in the same order; ``bits`` applies to activations and weights.
     threshold : float or None
-        The gradient of the activation is cancelled where the magnitude of its input exceeds this; None: it is never cancelled.
+        The gradient of the activation is cancelled where the magnitude of its input exceeds this, also with ``activation_bits=32``, as in
+        BMXNet-v2; None: it is never cancelled. Has no effect with ``bits=32``.
     activation_method : str
         Quantizer of the activation.
     activation_bits : int or None
@@ -355,6 +361,7 @@ class BinaryConv2D(HybridBlock):
         encoding = 'bit' if bits == 1 and rounds_to_sign(activation_method, activation_bits) and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = self.activation(activation_bits, activation_method, threshold, encoding)
+            self.qact.cancels_with_32_bits = bits != FULL_PRECISION
             self.qconv = self.convolution(channels, kernel_size, *geometry, encoding=encoding, **convolution)
 
     def hybrid_forward(self, F, x):

@@ -59,6 +59,11 @@ def cancel_gradient(F: Any, x: Array, threshold: Optional[float]) -> Array:
     return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, cancelled(F, x, threshold))
 
 
+def without_gradient_beyond(F: Any, x: Array, threshold: Optional[float]) -> Array:
+    """Return x, which may be infinite. Gradient: 1[|x| <= threshold]; None: 1."""
+    return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, cancelled(F, clip(F, x, -FINITE, FINITE), threshold))
+
+
 # --- binary: sign(x) = +1 if x >= 0 else -1; both zeros give +1 -----------------------------------------------------------------------
 
 

@@ -70,8 +70,8 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
         if exported or params or pretrained:
             raise
         raise UserError(
-            f'--teacher {name} needs weights: give --teacher-params FILE, or --teacher-pretrained larq, or the prefix of an exported '
-            f'network as --teacher ({error})'
+            f'--teacher {name} needs weights: give --teacher-params FILE, --teacher-pretrained larq, or the prefix of an exported network '
+            f'as --teacher ({error})'
         ) from error
     except (AssertionError, OSError, RuntimeError, TypeError, ValueError, mx.MXNetError) as error:
         raise UserError(f'--teacher {name} cannot be used: {last_line(error)}') from error

@@ -1,5 +1,7 @@
 """BMXNet-v2's names: operators, layers and configuration compared with their definitions in NumPy and stock operators."""
 
+import re
+import sys
 import threading
 
 import mxnet as mx
@@ -9,7 +11,7 @@ from mxnet import autograd, nd
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.compat import bmxnet
+from bmx_melius.compat import bmxnet, mxboard
 from bmx_melius.compat.bmxnet import mx as extended
 
 nn = extended.gluon.nn
@@ -177,3 +179,47 @@ def test_networks_of_these_layers_are_counted_and_packed():
     assert len([layer for layer in bmx.summary(net, (1, 1, 10, 10)).layers if layer.bops]) >= 2
     np.testing.assert_allclose(bmx.deploy(net, (1, 1, 10, 10))(x).asnumpy(), y, rtol=1e-4, atol=1e-4)
     assert not {name for name in bmxnet.__all__ if not hasattr(bmxnet, name)}
+
+
+def test_the_summary_of_a_symbol_has_the_totals_of_bmxnet(capsys):
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(8, 3, in_channels=3, use_bias=False), nn.BatchNorm(), nn.activated_conv(16, kernel_size=3, padding=1), nn.Dense(5))
+    symbol = net(mx.sym.var('data'))
+    extended.viz.print_summary(symbol, shape={'data': (1, 3, 10, 10)}, quantized_bitwidth=2)
+    printed = dict(re.findall(r'^(.*): +(.*)$', capsys.readouterr().out, re.MULTILINE))
+    real, quantized, macs, binary_macs = 8 * 27 + 2 * 8 + 5 * 1024 + 5, 16 * 72, 64 * 8 * 27, 64 * 16 * 72
+    assert printed['Total params'] == str(real + quantized)
+    assert printed['FP params'] == f'{real} ({real / (real + quantized):.2%})'
+    assert printed['Quantized params'] == f'{quantized} ({quantized / (real + quantized):.2%})'
+    assert printed['Model size (compressed)'] == f'{(real * 4 + quantized / 4) / 2**20:.2f} MB'
+    assert (float(printed['FLOPS (binary)']), float(printed['FLOPS (full-precision)'])) == pytest.approx((binary_macs, macs), rel=0.01)
+    assert float(printed['FLOPS (combined)']) == pytest.approx(binary_macs / 64 + macs, rel=0.01)
+    with pytest.raises(UserError, match='needs the shapes of the inputs'):
+        extended.viz.print_summary(symbol, quantized_bitwidth=1)
+    extended.viz.print_summary(mx.sym.FullyConnected(mx.sym.var('data'), num_hidden=3, name='dense'), {'data': (1, 7)})
+    assert 'Total params: 24' in capsys.readouterr().out  # by MXNet's function
+
+
+def test_the_writer_of_summaries_has_the_calls_of_bmxnets_scripts(tmp_path):
+    pytest.importorskip('tensorboardX')
+    from tensorboardX.proto.event_pb2 import Event
+
+    writer = mxboard.SummaryWriter(logdir=str(tmp_path), flush_secs=5)
+    writer.add_scalar(tag='loss', value=nd.array([2.5]).mean(), global_step=3)
+    writer.add_image('batch', nd.random.uniform(shape=(4, 1, 6, 6)), 0)
+    writer.add_histogram(tag='weights', values=nd.random.normal(shape=(3, 4)), global_step=1, bins=1000)
+    writer.add_graph(nn.Dense(2))
+    writer.close()
+    (file,) = tmp_path.iterdir()
+    content, values = file.read_bytes(), {}
+    while content:
+        length = int.from_bytes(content[:8], 'little')
+        values.update({value.tag: value for value in Event.FromString(content[12 : 12 + length]).summary.value})
+        content = content[16 + length :]
+    assert values['loss'].simple_value == 2.5 and values['batch'].image.height and values['weights'].histo.num == 12
+
+
+def test_the_writer_of_summaries_names_the_package_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'tensorboardX', None)
+    with pytest.raises(UserError, match='needs the package tensorboardX'):
+        mxboard.SummaryWriter('logs')

@@ -251,3 +251,22 @@ def test_training_with_concat_does_not_lose_memory(size):
 def resident_bytes():
     with open('/proc/self/statm', encoding='ascii') as file:
         return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+
+@pytest.mark.parametrize('threshold', [1.0, 1.3, None])
+@pytest.mark.parametrize('method, slope', [('relu', lambda x: x > 0), ('identity', lambda x: x == x)])
+def test_real_activations_before_binary_weights_have_no_gradient_beyond_the_threshold(threshold, method, slope):
+    """BMXNet-v2's QActivation with 32 bits: its gradcancel comes before the quantizer, whatever the bits."""
+    x = np.array([-np.inf, -1.4, -1.3, -1, -0.3, 0, 0.3, 1, 1.3, 1.4, 7e4, np.inf], dtype=np.float32)
+    for bits, cancels in ((1, True), (32, False)):
+        method_of = {'activation_method': method} if bits == 1 else {'activation_method': 'sign'}
+        layer = BinaryConv2D(1, 1, bits=bits, activation_bits=32, threshold=threshold, no_offset=True, pad_value=0, **method_of)
+        layer.initialize(mx.init.One())
+        data = nd.array(x[:, None, None, None])
+        data.attach_grad()
+        with mx.autograd.record():
+            y = layer(data)
+        y.backward()
+        inside = abs(x) <= np.float32(threshold) if threshold and cancels else np.ones_like(x)
+        np.testing.assert_array_equal(y.asnumpy().ravel(), np.maximum(x, 0) if bits == 1 and method == 'relu' else x)
+        np.testing.assert_array_equal(data.grad.asnumpy().ravel(), inside * (slope(x) if bits == 1 else 1))

@@ -60,7 +60,7 @@ OF_DIGITS = [  # flags of a training on digits
     (['--kvstore', 'dist_async'], '--kvstore'),
     (['--mode', 'compiled'], '--mode'),
     (['--data-backend', 'dali-gpu'], '--data-backend: dali-gpu: NVIDIA DALI'),
-    (['--use-gn'], '--use-gn: group normalization'),
+    (['--use-gn'], "--use-gn: GluonCV's group normalization fails"),
     (['--reduction', '0.5'], '--reduction: expected numbers of at least 1'),
     (['--num-training-samples', '3'], '--num-training-samples 3: one update needs'),
     (['--resume'], 'no run'),

@@ -257,7 +257,16 @@ class Network:
             return node.attributes.get('mode', 'training') != 'always'
         if node.operator == 'slice_axis' and node.attributes['axis'] != '1' and node.attributes.get('end') != 'None':
             return False  # it is an identity for this input size only
+        if node.operator in SUMS and not node.marks:
+            return self._is_gradient_estimator(self.sources(node)[1])
         return node.operator in ('Reshape', 'reshape', 'slice_axis') and node.shape == self.shape(self.sources(node)[0])
+
+    def _is_gradient_estimator(self, entry):
+        """Return whether a value is s - BlockGrad(s) for a value s: a zero that only has a gradient."""
+        if entry.node.operator not in DIFFERENCES:
+            return False
+        value, blocked = self.sources(entry.node)
+        return blocked.node.operator in _IDENTITIES and self.sources(blocked.node)[0] == value
 
     def before_identities(self, entry):
         """Return the value before the identity nodes that end with `entry`."""

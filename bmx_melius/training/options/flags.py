@@ -68,7 +68,7 @@ MODEL_FLAGS = {
 NO_DALI = 'NVIDIA DALI is not supported; leave it out, record files are read by MXNet (--use-rec)'
 # Flags of these scripts for features that this program does not have.
 REFUSED = {
-    '--use-gn': 'group normalization is not supported: it has no form in packed networks; leave it out for batch normalization',
+    '--use-gn': "GluonCV's group normalization fails with MXNet 1.9; leave it out for batch normalization",
     **dict.fromkeys(
         [
             '--use-dali', '--dali-cpu', '--dali-separ-val', '--dali-threads', '--dali-validation-threads', '--dali-prefetch-queue',
@@ -529,7 +529,9 @@ def _add_objective_flags(group, zoo):
         'or a JSON FILE, an object of class names to weights (1 where it has none) or a list of weights (default: all 1)',
     )
     group.add_argument(
-        '--teacher', metavar='NAME', help='distill this network: a name as for --model, or the prefix of an exported network'
+        '--teacher',
+        metavar='NAME',
+        help='distill this network: a name as for --model, with weights of GluonCV if none are given, or the prefix of an exported network',
     )
     group.add_argument('--teacher-params', metavar='FILE', help='weights of a teacher given by name')
     _add_pretrained(

@@ -277,6 +277,15 @@ def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, word
     assert words in str(report)
 
 
+def test_a_cancelled_gradient_of_real_activations_leaves_no_operation(pack_whole):
+    names = []
+    for threshold in (1.3, None):
+        layer = bmx.BinaryConv2D(16, 3, padding=1, activation_bits=32, activation_method='relu', threshold=threshold)
+        program, _ = pack_whole(sequence(nn.BatchNorm(), layer, nn.BatchNorm(), binary_conv(16)), SHAPE)
+        names.append(names_of(program))
+    assert names[0] == names[1] and names[0][-2:] == ['threshold', 'binary_conv']
+
+
 def test_an_activation_of_four_bits_that_layers_of_one_and_of_two_bits_read_is_packed_for_the_former(pack):
     two = bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
     one = bmx.QConv2D(CHANNELS, 3, padding=1, pad_value=0, no_offset=True)

@@ -13,7 +13,9 @@ from .table import marked_rule, rule
 @rule(*SUMS, maps_3d=True)
 def _sum(builder, node):
     """Convert the sum of two values of one shape to `add`, that with constants per channel or position to `affine` or `shift_map`."""
-    if _has_data_only(builder, node):
+    if builder.network.is_identity(node):
+        builder.set(node, builder.move(node, None, builder.network.sources(node)[:1]))
+    elif _has_data_only(builder, node):
         builder.set(node, builder.add('add', _of_one_shape(builder, node)))
     else:
         x, constants, _ = _data_and_constants(builder, node)
