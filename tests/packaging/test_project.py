@@ -115,6 +115,17 @@ def test_the_version_is_defined_in_one_place(distribution):
         assert __version__ not in (ROOT / name).read_text()
 
 
+def test_documents_install_from_a_clone_with_extras_that_exist(distribution):
+    """The project is not on PyPI: an installation by its name fails where nothing is installed yet."""
+    documents = [ROOT / 'README.md', ROOT / 'benchmarks' / 'README.md', *(ROOT / 'docs').rglob('*.md')]
+    fence = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+    blocks = [block for path in documents for _, block in fence.findall(path.read_text(encoding='utf-8'))]
+    installations = [line for block in blocks for line in block.splitlines() if 'pip install' in line]
+    assert [line for line in installations if 'bmx-melius' in line] == []
+    extras = [extra for line in installations for names in re.findall(r"'\.\[(.*?)\]'", line) for extra in names.split(',')]
+    assert len(extras) > 5 and set(extras) <= set(distribution['extras_require'])
+
+
 def test_the_console_script_resolves(distribution):
     (script,) = distribution['entry_points']['console_scripts']
     name, module, function = re.fullmatch(r'(\S+) = (\S+):(\S+)', script).groups()
