@@ -13,10 +13,12 @@ import threading
 from ._version import __version__
 from .arguments import Parser
 from .errors import UserError, describe_os_error, printable
+from .import_hooks import only_from
 from .process import how_to_install_mxnet
 
 COMMANDS = (  # modules of `cli`
     'train',
+    'models',
     'summary',
     'convert',
     'export_onnx',
@@ -34,6 +36,8 @@ COMMANDS = (  # modules of `cli`
     'operators',
     'info',
 )
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OWN_MODULES = ('model_zoo', 'train_imagenet')  # beside this package; users call theirs so, too
 _USER_ERROR = 2  # exit status, the same as argparse's
 _PACKAGES = {  # modules that commands need, and how to install them
     'mxnet': how_to_install_mxnet(),
@@ -52,6 +56,7 @@ _DESCRIPTION = 'Binary neural networks on MXNet: train, count operations and par
 _EXAMPLES = """\
 examples:
   bmx-melius train --model meliusnet22 --dataset digits       # train a network and export it
+  bmx-melius models '*melius*'                # networks of the zoo: accuracy, operations, size, weights
   bmx-melius summary meliusnet22              # operations, parameters and size of each layer
   bmx-melius convert out/best out/packed      # binary layers to bit operations
   bmx-melius import-onnx net.onnx packed      # a network trained with PyTorch or another library, by ONNX
@@ -115,11 +120,12 @@ def main(argv=None):
     try:
         try:
             arguments = build_parser().parse_args(argv)
-            if arguments.prepare:
-                with _interrupts_end_the_process():
-                    arguments.prepare()
-            with contextlib.redirect_stdout(sys.stderr):  # the output of libraries must not mix with the results
-                return arguments.run(arguments, output) or 0
+            with only_from(_FOLDER, _OWN_MODULES):
+                if arguments.prepare:
+                    with _interrupts_end_the_process():
+                        arguments.prepare()
+                with contextlib.redirect_stdout(sys.stderr):  # the output of libraries must not mix with the results
+                    return arguments.run(arguments, output) or 0
         finally:
             output.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does

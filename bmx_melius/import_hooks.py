@@ -1,11 +1,15 @@
-"""Hooks into Python's import system: an action after another package is imported, and former names of moved modules."""
+"""Hooks into Python's import system: an action after the import of a package, former names of modules, and modules that others hide."""
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import sys
-from importlib.machinery import ModuleSpec
-from typing import Callable, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Callable, Iterator, Mapping, Sequence
+
+from .errors import UserError
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
@@ -19,6 +23,35 @@ def after_import(name: str, action: Callable[[], None]) -> None:
 def add_former_names(names: Mapping[str, str]) -> None:
     """Let modules that have moved be imported by their former names as well: a mapping of former to present names."""
     sys.meta_path.insert(0, _FormerNames(names))  # first: submodules of a moved package would else be found twice
+
+
+@contextlib.contextmanager
+def only_from(folder: str, names: Sequence[str]) -> Iterator[None]:
+    """Let the import of modules within the block raise `UserError` if Python would find them elsewhere than in a folder.
+
+    Python searches the working directory first, where a folder or file may have the same name.
+    """
+    finder = _OnlyFrom(os.path.realpath(folder), names)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _OnlyFrom(importlib.abc.MetaPathFinder):
+    def __init__(self, folder, names):
+        self._folder, self._names = folder, names
+
+    def find_spec(self, name, path=None, target=None):
+        spec = PathFinder.find_spec(name) if name in self._names else None
+        if spec is not None and spec.origin and os.path.commonpath([self._folder, os.path.realpath(spec.origin)]) != self._folder:
+            place = os.path.dirname(spec.origin) if spec.submodule_search_locations else spec.origin
+            raise UserError(
+                f'{place} has the name of the module {name} of bmx_melius, which this command needs, and hides it: rename it, or run the '
+                'command in another folder'
+            )
+        return None  # the other finders find it
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

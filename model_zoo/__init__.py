@@ -3,6 +3,7 @@
 from . import alexnet, binary_weights, ensemble, larq, meliusnet, method_resnets, quicknet, resnet
 from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
+from .listing import list_models
 from .registry import (
     get_gluoncv_list,
     get_model,
@@ -22,6 +23,7 @@ __all__ = [
     'get_model_list',
     'get_pretrained_list',
     'get_pretrained_options',
+    'list_models',
     'listed_name',
     'load_larq_parameters',
     'takes_option',

@@ -20,7 +20,7 @@ import gluoncv
 from .registry import get_model_list, listed_name
 
 _FILE = pathlib.Path(__file__).with_name('published.json')
-_WITHOUT_SIZE = ('meliusnet_flex',)  # the caller determines its architecture
+WITHOUT_SIZE = ('meliusnet_flex',)  # the caller determines its architecture
 
 
 def read_published() -> Dict[str, Any]:
@@ -28,7 +28,7 @@ def read_published() -> Dict[str, Any]:
     content = json.loads(_FILE.read_text(encoding='utf-8'))
     rows = [row for table in (*content['tables'], content['logs']) for row in table['rows']] + content['others']
     named = {network['name'] for row in rows for network in networks_of(row)}
-    content['others'] += [{'get_model': {'name': name}} for name in get_model_list() if name not in named and name not in _WITHOUT_SIZE]
+    content['others'] += [{'get_model': {'name': name}} for name in get_model_list() if name not in named and name not in WITHOUT_SIZE]
     return content
 
 

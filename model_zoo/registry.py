@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 from typing import Any, Callable, Dict, List, Optional, Union
 
 import gluoncv
@@ -18,6 +19,7 @@ from .user_functions import build, find_function, is_path
 Context = Union[mx.Context, List[mx.Context]]
 _CLASSES = 1000  # those of ImageNet
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
+_ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root')  # of `get_model` for every network
 _BLOCK_ARGUMENTS = ('prefix', 'params')  # accepted by every Gluon block
 # Value of get_model's `pretrained` -> (function that returns the arguments that the weights need, function that returns the network)
 _PROVIDERS: Dict[Any, Any] = {}
@@ -65,6 +67,7 @@ class Network:
 
 
 _NETWORKS: Dict[str, Network] = {}  # `_key` of a name or alias -> network
+_GLUONCV_ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root', 'norm_layer', 'norm_kwargs', 'prefix', 'params')  # of most of its networks
 # Modules of GluonCV whose networks classify images and take the arguments `classes` and `prefix`.
 _GLUONCV_MODULES = (
     'alexnet', 'cifarresnet', 'cifarresnext', 'cifarwideresnet', 'densenet', 'googlenet', 'inception', 'mobilenet', 'residual_attentionnet',
@@ -187,6 +190,12 @@ def listed_name(name: str) -> Optional[str]:
     return name.lower() if name.lower() in get_gluoncv_list() else None
 
 
+def default_options(name: str) -> Optional[Dict[str, Any]]:
+    """Return the arguments of `get_model` and their defaults for a network of this zoo, a dict; None for other names."""
+    network = _NETWORKS.get(_key(name))
+    return network and {**vars(network.architecture), **vars(network.options)}
+
+
 def takes_option(name: str, option: str) -> bool:
     """Return whether `get_model` accepts the keyword argument `option` for a network of this zoo; False for any network of GluonCV.
 
@@ -241,7 +250,7 @@ def get_model(
     Raises
     ------
     UserError (a ValueError)
-        For an unknown name, an unknown argument, or weights that do not exist; the message lists the known ones. For an argument that
+        For an unknown name, an unknown argument, or weights that do not exist; the message suggests known ones. For an argument that
         contradicts the weights.
 
     Examples
@@ -257,7 +266,9 @@ def get_model(
     if network:
         unknown = [argument for argument in kwargs if argument not in network.arguments]
         if unknown:
-            raise UserError(f'{network.name} takes no argument {", ".join(unknown)}; known: {", ".join(network.arguments)}')
+            known = [*_ARGUMENTS, *network.arguments]
+            suggestion = did_you_mean(unknown[0], known).rstrip('?')
+            raise UserError(f'{network.name} takes no argument {", ".join(unknown)}{suggestion}; known: {", ".join(known)}')
     if pretrained in _PROVIDERS:
         for argument, needed in get_pretrained_options(name, pretrained).items():
             if kwargs.get(argument, needed) != needed:
@@ -287,7 +298,7 @@ def get_model(
 
 
 def unknown_network(name: str) -> str:
-    """Return the error message for an unknown name, which suggests similar names and lists the networks of this zoo and those of GluonCV.
+    """Return the error message for an unknown name, which suggests up to three similar ones of this zoo and of GluonCV.
 
     Examples
     --------
@@ -295,8 +306,8 @@ def unknown_network(name: str) -> str:
     >>> unknown_network('meliusnet99')[:34]
     "unknown network 'meliusnet99'; did"
     """
-    suggestion = did_you_mean(name.lower(), [*get_model_list(), *get_gluoncv_list()])
-    return f'unknown network {name!r}{suggestion}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
+    suggestion = did_you_mean(name.lower(), [*get_model_list(), *get_gluoncv_list()]) or ';'
+    return f'unknown network {name!r}{suggestion} bmx-melius models and model_zoo.list_models() list those of this zoo'
 
 
 def _with_classes(published, source, classes, ctx, make):
@@ -325,4 +336,6 @@ def get_gluoncv_model(name: str, **kwargs: Any) -> HybridBlock:
     try:
         return gluoncv.model_zoo.get_model(name, **kwargs)
     except TypeError as error:
-        raise UserError(f'{name} is a network of GluonCV, which does not take these arguments: {error}') from error
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        suggestion = did_you_mean(unknown[1], _GLUONCV_ARGUMENTS) if unknown else ''
+        raise UserError(f'{name} is a network of GluonCV, which does not take these arguments: {error}{suggestion}') from error

@@ -67,8 +67,8 @@ def optimizer_name(text):
     if name in _REFUSED:
         raise argparse.ArgumentTypeError(f'{text!r} cannot be used here: {_REFUSED[name]}')
     if name not in optimizer_names():
-        suggestion = did_you_mean(name, optimizer_names())
-        raise argparse.ArgumentTypeError(f'unknown optimizer {text!r}{suggestion or ";"} known: {", ".join(optimizer_names())}')
+        suggestion = did_you_mean(name, optimizer_names()) or f'; known: {", ".join(optimizer_names())}'
+        raise argparse.ArgumentTypeError(f'unknown optimizer {text!r}{suggestion}')
     return name
 
 
@@ -100,8 +100,8 @@ def check_optimizer_params(flag, name, arguments):
     for argument in arguments:
         require(argument not in flags, f'{flag}: {argument} of {name} is set by {flags.get(argument)}')
         if argument not in known:
-            suggestion = did_you_mean(argument, known) or ';'
-            raise UserError(f'{flag}: {name} has no argument {argument!r}{suggestion} its arguments are {", ".join(known)}')
+            suggestion = did_you_mean(argument, known) or f'; its arguments are {", ".join(known)}'
+            raise UserError(f'{flag}: {name} has no argument {argument!r}{suggestion}')
     try:
         optimizer, weight = mx.optimizer.create(name, **arguments), mx.nd.ones((2, 2))
         optimizer.update(0, weight, mx.nd.ones((2, 2)), optimizer.create_state(0, weight))

@@ -232,6 +232,15 @@ def test_formats_that_another_program_would_execute_are_refused(monkeypatch):
         pixels.decode(content.getvalue(), 'photo.eps', 3)
 
 
+def test_rows_of_a_thin_image_are_not_repeated_in_memory_to_enlarge_it():
+    thin = np.random.RandomState(0).randint(0, 256, (2, 1 << 20, 3)).astype(np.uint8)
+    tracemalloc.start()
+    result = pixels.resize(thin, 224, 32)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 27  # 224 rows of the image are 700 MB
+    tracemalloc.stop()
+    np.testing.assert_array_equal(result, cv2.resize(thin, (32, 224)))
+
+
 def test_a_thin_image_that_would_become_huge_is_refused():
     thin, spec = np.zeros((1, 100_000, 3), np.uint8), InputSpec(size=224, resize=256)
     for preprocess in (spec.array, lambda image: spec.crop(mx.nd.array(image, dtype='uint8'))):

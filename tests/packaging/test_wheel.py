@@ -172,7 +172,13 @@ def test_the_wheel_has_the_modules_that_git_tracks_and_both_libraries():
         assert [name for name in expected if wheel.read(name) != (ROOT / name).read_bytes()] == []
     assert {name for name in names if '.so' in name} == {'bmx_melius/_engine.so', 'bmx_melius/_mxnet_op.so'}
     kernels = {path.relative_to(ROOT).as_posix() for path in (ROOT / 'bmx_melius' / 'deployment').rglob('*.c')}
-    others = {'bmx_melius/csrc/api/bmx_melius.h', 'bmx_melius/serving/page.html', 'model_zoo/published.json', 'bmx_melius/py.typed'}
+    others = {
+        'bmx_melius/csrc/api/bmx_melius.h',
+        'bmx_melius/serving/page.html',
+        'model_zoo/counts.json',
+        'model_zoo/published.json',
+        'bmx_melius/py.typed',
+    }
     assert kernels | others <= names
 
 

@@ -269,7 +269,7 @@ def test_a_resumed_training_keeps_its_kind(whole, tmp_path, capsys):
         (['--preset', 'real-to-binary'], 'the members of an ensemble are not trained in stages'),
         (['--model-options', '{"members": 2, "alphas": [1, 2]}'], 'alphas are the votes that'),
         (['--model-options', '{"members": -1}'], 'members must be a positive number'),
-        (['--model-options', '{"init_feature": 4}'], 'resnet18_benn takes no argument init_feature; known: clip_threshold, bits,'),
+        (['--model-options', '{"init_feature": 4}'], 'resnet18_benn takes no argument init_feature; did you mean init_features'),
         (['--dataset', 'dummy'], '--dataset dummy has no images, of which resnet18_benn, --ensemble-training bagging draws samples'),
         (['--bootstrap'], '--bootstrap is set by the members of resnet18_benn'),
         (['--kvstore', 'horovod'], '--kvstore horovod: the members of'),

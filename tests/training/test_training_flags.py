@@ -95,6 +95,7 @@ OF_DIGITS = [  # flags of a training on digits
     (['--optimizer', 'adamm'], "unknown optimizer 'adamm'; did you mean adam or"),
     (['--optimizer', 'adamw'], 'did you mean adam'),  # MXNet 1.9.1 registers none
     (['--optimizer', 'xyz'], 'known: adadelta, adagrad'),
+    (['--optimizer', 'radm'], "unknown optimizer 'radm'; did you mean radam or "),
     (['--optimizer', 'lbsgd'], "'lbsgd' cannot be used here: its own warm-up"),
     (['--optimizer', 'BinarySplit'], 'made by --binary-optimizer'),
     (['--optimizer', 'rmsprop', '--optimizer-params', '{"gama1": 0.5}'], "rmsprop has no argument 'gama1'; did you mean gamma1"),

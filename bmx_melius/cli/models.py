@@ -1,0 +1,88 @@
+"""``bmx-melius models``: the networks of the zoo, with published accuracy, operations, size, paper and weights."""
+
+import dataclasses
+
+from ..errors import UserError, did_you_mean
+from ..reporting import table
+from .options import add_json_flag, print_json
+
+_EXAMPLES = """\
+examples:
+  bmx-melius models                         # all networks
+  bmx-melius models '*melius*'              # those whose names match
+  bmx-melius models resnet18 --json         # those whose names contain it
+  bmx-melius models --pretrained            # those with weights, which are published by others
+
+Accuracies are the published ones, top-1 on ImageNet: this project has not trained on it. One in brackets is that of other options, which
+--json gives. OPs and size are those of the default options, for 1000 classes and images of 224 x 224: OPs = BOPs / 64 + FLOPs, a binary
+weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers, `bmx-melius tables` all
+published figures.
+"""
+
+
+def add_parser(commands):
+    """Add the parser of the command to `commands`."""
+    parser = commands.add_parser(
+        'models',
+        help='list the networks of the zoo with accuracy, operations, size and weights',
+        epilog=_EXAMPLES,
+        description='List the networks of the zoo: published accuracy, operations, size, paper, and weights with their licence.',
+    )
+    parser.add_argument(
+        'pattern', metavar='PATTERN', nargs='?', default='*', help='pattern of names, *melius*, or a part of them (default: all networks)'
+    )
+    parser.add_argument('--pretrained', action='store_true', help='list only networks with pretrained weights')
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments, output):
+    """Print a table or a JSON list. Raises `UserError` if no network matches."""
+    from model_zoo import get_model_list, list_models
+    from model_zoo.listing import INPUT_SIZE, describe
+
+    names = list_models(arguments.pattern, arguments.pretrained)
+    if not names:
+        raise UserError(
+            f'no network matches {arguments.pattern!r}{" and has pretrained weights" if arguments.pretrained else ""}'
+            f'{did_you_mean(arguments.pattern.strip("*").lower(), get_model_list())}'
+        )
+    listed = [describe(name) for name in names]
+    if arguments.json:
+        print_json([_fields(network, INPUT_SIZE) for network in listed], output)
+        return
+    headings = ('network', 'top-1 %', 'OPs (1e8)', 'MB', 'input', 'accuracy from', 'network from', 'weights')
+    print(table(headings, [_row(network, INPUT_SIZE) for network in listed], '<>>>><<<'), file=output)
+    if any(network.weights for network in listed):
+        print('\nweights: get_model(NAME, pretrained=SOURCE), or --use-pretrained SOURCE; downloaded when they are first used', file=output)
+
+
+def _fields(network, size):
+    """Return a JSON object."""
+    weights = [
+        {'pretrained': one.kind, 'top1': one.top1, 'top5': one.top5, 'licence': one.licence, 'source': one.source, 'url': one.url}
+        for one in network.weights
+    ]
+    accuracies = [dataclasses.asdict(accuracy) for accuracy in network.accuracies]
+    return {
+        'name': network.name,
+        'source': network.source,
+        'input_shape': [1, 3, size, size],
+        **(network.counts or dict.fromkeys(('bops', 'flops', 'ops', 'size_bytes'))),
+        'accuracies': accuracies,
+        'weights': weights,
+    }
+
+
+def _row(network, size):
+    counts, best = network.counts, network.accuracies[0] if network.accuracies else None
+    return (
+        network.name,
+        best and (f'({best.top1})' if best.options else best.top1),
+        counts and f'{counts["ops"] / 1e8:.2f}',
+        counts and f'{counts["size_bytes"] / 2**20:.2f}',
+        f'{size} x {size}' if counts else None,
+        best and best.source,
+        network.source,
+        ', '.join(f'{one.kind}: {one.top1} %, {one.licence}' for one in network.weights) or None,
+    )

@@ -1,0 +1,144 @@
+"""List of the networks of this zoo: published accuracy, operations and size, paper, and weights, without building a network.
+
+``counts.json`` has the counts of each network with its default options; `tools/zoo_counts.py` writes it.
+"""
+
+import dataclasses
+import fnmatch
+import functools
+import json
+import pathlib
+import re
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from .published import networks_of, read_published
+from .registry import default_options, get_model_list
+from .store import WEIGHTS, Weights
+
+COUNTS_FILE = pathlib.Path(__file__).with_name('counts.json')
+INPUT_SIZE = 224  # pixels, of the counts and of the published accuracies
+
+_BMXNET = 'github.com/hpi-xnor/BMXNet-v2-examples'
+# Regular expressions of names of networks, and where they are described; the first that is found.
+_SOURCES = {
+    '^(meliusnet|naivenet|densenet_32bit)': 'arXiv:2001.05936',  # MeliusNet
+    '^(resnet_e18|resnet_e34|binary_densenet)': 'arXiv:1906.08637',  # Back to Simplicity
+    '^birealnet': 'arXiv:1808.00278',
+    '^(binary_|binet|resnet_e2)': _BMXNET,
+    '^quicknet': 'arXiv:2011.09398',
+    '^reactnet': 'arXiv:2003.03488',
+    '^real_to_binary|_strong_baseline$': 'arXiv:2003.11535',
+    '^groupnet': 'arXiv:1811.10413',
+    '_(xnor|bwn)$': 'arXiv:1603.05279',
+    '_xnorpp$': 'arXiv:1909.13863',
+    '_bnn$': 'arXiv:1602.02830',
+    '_abcnet$': 'arXiv:1711.11294',
+    '_benn$': 'arXiv:1806.07550',
+    '_cbcn$': 'arXiv:1910.10853',
+    '_hwgq$': 'arXiv:1702.00953',
+    '_lqnet_': 'arXiv:1807.10029',
+    '_syq_': 'arXiv:1807.00301',
+    '_dorefa_': 'arXiv:1606.06160',
+    '_ttq$': 'arXiv:1612.01064',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """A published accuracy on the validation set of ImageNet.
+
+    Attributes
+    ----------
+    top1 : str
+        Percent, as printed.
+    source : str
+    options : dict
+        Arguments of `get_model`, beside the name, that differ from the defaults.
+    """
+
+    top1: str
+    source: str
+    options: Dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """What is known of a network.
+
+    Attributes
+    ----------
+    name : str
+        As in `get_model_list`.
+    source : str or None
+        Paper or code that describes it.
+    counts : dict or None
+        ``bops``, ``flops`` and ``ops`` for an image of `INPUT_SIZE`, and ``size_bytes``, of the network with its default options, as
+        `bmx_melius.summary` counts them; None if these do not determine its architecture.
+    accuracies : tuple of Accuracy
+        Those of the default options first.
+    weights : tuple of Weights
+        Files that ``get_model(pretrained=...)`` loads. All are published by others.
+    """
+
+    name: str
+    source: Optional[str]
+    counts: Optional[Dict[str, float]]
+    accuracies: Tuple[Accuracy, ...]
+    weights: Tuple[Weights, ...]
+
+
+def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> List[str]:
+    """Return the names of the networks of this zoo that match a pattern, sorted.
+
+    Parameters
+    ----------
+    pattern : str
+        As for file names, ``*melius*``, in any case; without ``*``, ``?`` and ``[`` it may be anywhere in the name.
+    pretrained : bool or str
+        True: only networks with pretrained weights; or a value of `get_pretrained_list`, only those with weights of this source.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> from model_zoo import list_models
+    >>> list_models('*melius*', pretrained=True)
+    ['meliusnet22']
+    """
+    pattern = pattern.lower() if re.search(r'[*?[]', pattern) else f'*{pattern.lower()}*'
+    kinds = {name: {weights.kind for weights in WEIGHTS if weights.network == name} for name in get_model_list()}
+    return [
+        name
+        for name in fnmatch.filter(kinds, pattern)
+        if not pretrained or (kinds[name] if pretrained is True else pretrained in kinds[name])
+    ]
+
+
+def describe(name: str) -> Listed:
+    """Return what is known of a network of `list_models`."""
+    source = next((source for pattern, source in _SOURCES.items() if re.search(pattern, name)), None)
+    weights = tuple(weights for weights in WEIGHTS if weights.network == name)
+    return Listed(name, source, _counts().get(name), tuple(_accuracies().get(name, ())), weights)
+
+
+@functools.lru_cache(maxsize=None)
+def _counts():
+    return json.loads(COUNTS_FILE.read_text(encoding='utf-8'))
+
+
+@functools.lru_cache(maxsize=None)
+def _accuracies():
+    """Return the published accuracies, by the name of the network."""
+    content, found = read_published(), {}
+    sources = [(f'MeliusNet paper, table {table["number"]}', table['rows']) for table in content['tables']]
+    for source, rows in [*sources, ("authors' training logs", content['logs']['rows'])]:
+        for row in rows:
+            sizes = [row] if 'name' in row['get_model'] else [row[size] for size in row['get_model']]
+            for figures, network in zip(sizes, networks_of(row)):
+                defaults = default_options(network['name'])
+                if defaults is not None and figures['top1_percent']:
+                    options = {key: value for key, value in network.items() if key != 'name' and defaults.get(key) != value}
+                    found.setdefault(network['name'], []).append(Accuracy(figures['top1_percent'], source, options))
+    return {name: sorted(accuracies, key=lambda accuracy: len(accuracy.options)) for name, accuracies in found.items()}

@@ -1,0 +1,102 @@
+"""The list of networks: names by patterns, and figures that are those of the tables, of the weights and of the networks themselves."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+from bmx_melius.__main__ import main
+from bmx_melius.errors import UserError
+from model_zoo import get_model, get_model_list, list_models, listing
+from model_zoo.published import WITHOUT_SIZE
+from model_zoo.store import WEIGHTS
+
+COUNTS = json.loads(listing.COUNTS_FILE.read_text())
+
+
+def zoo_counts():
+    spec = importlib.util.spec_from_file_location('zoo_counts', ROOT / 'tools' / 'zoo_counts.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_network_has_stored_counts():
+    assert set(COUNTS) == set(get_model_list()) - set(WITHOUT_SIZE), 'run python tools/zoo_counts.py'
+
+
+@pytest.mark.parametrize('name', COUNTS)
+def test_stored_counts_are_those_of_the_network(name):
+    assert COUNTS[name] == zoo_counts().count(name), 'run python tools/zoo_counts.py'
+
+
+def test_names_are_found_by_patterns_and_parts_of_them():
+    assert list_models() == get_model_list()
+    assert list_models('*melius*', pretrained=True) == ['meliusnet22']
+    assert list_models('MeliusNet2?') == list_models('meliusnet2') == ['meliusnet22', 'meliusnet29']
+    assert list_models(pretrained=True) == list_models(pretrained='larq') == sorted(weights.network for weights in WEIGHTS)
+    assert list_models('meliusnet2[29]', pretrained='others') == list_models('nothing') == []
+
+
+def test_figures_are_those_of_the_paper_and_of_the_weights():
+    melius, groupnet, flex = map(listing.describe, ('meliusnet22', 'groupnet18', 'meliusnet_flex'))
+    assert (melius.source, melius.accuracies[0]) == ('arXiv:2001.05936', listing.Accuracy('63.6', 'MeliusNet paper, table 1', {}))
+    assert [one.top1 for one in melius.weights] == [62.4] and melius.weights[0].licence == 'Apache-2.0'
+    assert round(melius.counts['ops'] / 1e8, 2) == 2.08
+    assert groupnet.accuracies[0].top1 == '67.0' and groupnet.accuracies[0].options == {'quantized_shortcuts': False}
+    assert flex.counts is None and flex.accuracies == ()
+    e18 = listing.describe('resnet_e18').accuracies
+    assert e18[0] == listing.Accuracy('60.6', 'MeliusNet paper, table 2', {}) and {one.top1 for one in e18} >= {'58.1', '60.0', '60.6'}
+    assert all(listing.describe(name).source for name in get_model_list())
+
+
+def test_the_command_prints_a_row_for_each_network(capsys):
+    assert main(['models', '*melius*', '--pretrained']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ['network', 'top-1'] and len([line for line in lines if line.startswith('meliusnet')]) == 1
+    for text in ('63.6', '2.08', '3.88', '224 x 224', 'MeliusNet paper, table 1', 'arXiv:2001.05936', 'larq: 62.4 %, Apache-2.0'):
+        assert text in lines[2]
+    assert main(['models', '--json']) == 0
+    found = {row['name']: row for row in json.loads(capsys.readouterr().out)}
+    assert list(found) == get_model_list() and found['meliusnet22']['weights'][0]['pretrained'] == 'larq'
+    assert found['meliusnet22']['size_bytes'] == COUNTS['meliusnet22']['size_bytes']
+    assert main(['models', 'meliusnet23']) == 2
+    error = capsys.readouterr().err
+    assert "no network matches 'meliusnet23'; did you mean meliusnet" in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    'name,arguments,words',
+    [
+        ('meliusnet22', {'num_classes': 3}, 'meliusnet22 takes no argument num_classes; did you mean classes'),
+        ('meliusnet22', {'initial_layer': 'imagenet'}, 'did you mean initial_layers'),
+        ('resnet18_v1', {'num_classes': 3}, 'did you mean classes'),
+        ('meliusnet_22a', {}, 'unknown network .* did you mean meliusnet22'),
+    ],
+)
+def test_misspelt_names_and_arguments_get_suggestions(name, arguments, words):
+    with pytest.raises(UserError, match=words) as refusal:
+        get_model(name, **arguments)
+    assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize('kind', ['file', 'folder'])
+@pytest.mark.parametrize('arguments', [['summary', 'meliusnet22'], ['models'], ['train', '--help'], ['tables', '--table', '1'], ['info']])
+def test_a_file_or_folder_of_the_name_of_the_zoo_is_reported(kind, arguments, tmp_path):
+    place = tmp_path / 'model_zoo.py' if kind == 'file' else tmp_path / 'model_zoo' / '__init__.py'
+    place.parent.mkdir(exist_ok=True)
+    place.write_text('mine = 1')
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': str(ROOT)},
+    )
+    assert done.returncode == 2 and done.stderr.count('\n') == 1, done.stderr
+    hiding = place if kind == 'file' else place.parent
+    assert f'{hiding} has the name of the module model_zoo of bmx_melius' in done.stderr and 'rename it' in done.stderr

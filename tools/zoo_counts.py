@@ -1,0 +1,33 @@
+"""Write `model_zoo/counts.json`, the counts of the networks with their default options. Run: ``python tools/zoo_counts.py``."""
+
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bmx_melius.analysis.summary import summary  # noqa: E402
+from bmx_melius.files.io import replacing  # noqa: E402
+from model_zoo import get_model, get_model_list  # noqa: E402
+from model_zoo.listing import COUNTS_FILE, INPUT_SIZE  # noqa: E402
+from model_zoo.published import WITHOUT_SIZE  # noqa: E402
+
+KEYS = 'bops', 'flops', 'ops', 'size_bytes'
+
+
+def count(name):
+    """Return the counts of a network of the zoo."""
+    counts = summary(get_model(name), input_shape=(1, 3, INPUT_SIZE, INPUT_SIZE)).counts
+    return {key: counts[key] for key in KEYS}
+
+
+def main():
+    """Count all networks."""
+    lines = [f'"{name}": {json.dumps(count(name))}' for name in get_model_list() if name not in WITHOUT_SIZE]
+    with replacing(COUNTS_FILE) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+        file.write('{\n' + ',\n'.join(lines) + '\n}\n')
+
+
+if __name__ == '__main__':
+    main()
