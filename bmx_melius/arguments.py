@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 
 from .errors import UserError, did_you_mean
 
@@ -39,6 +40,13 @@ def positive_int(text):
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f'expected a positive whole number, not {text!r}')
     return int(text)
+
+
+def thread_count(text):
+    """Parse a number of threads; '0' -> the number of cores that this process may use."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f'expected a whole number, 0 for one for each core that may be used, not {text!r}')
+    return int(text) or len(os.sched_getaffinity(0))
 
 
 def shape(text):
