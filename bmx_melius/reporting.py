@@ -104,7 +104,7 @@ class ProgressLine:
     def __init__(self, iterable=None, *, total, description, unit, shown=True, stream=None):
         self._iterable, self._total, self._description, self._unit = iterable, total, description, unit
         self._stream, self._done, self._begin = stream or sys.stderr, 0, time.monotonic()
-        self._ended, self._thread = threading.Event(), None
+        self._ended, self._thread, self._process = threading.Event(), None, os.getpid()
         if shown and _is_terminal(self._stream):
             self._thread = threading.Thread(target=self._write_until_end, daemon=True)
             self._thread.start()
@@ -127,7 +127,7 @@ class ProgressLine:
 
     def close(self):
         """Remove the line."""
-        if self._thread is not None:
+        if self._thread is not None and os.getpid() == self._process:  # a child process has no thread, and may have its lock
             self._ended.set()
             self._thread.join()
             self._thread = None
