@@ -85,8 +85,8 @@ def run(arguments, output):
         print(f'note: {difference}', file=output)
     for part, size in sizes.items():
         print(
-            f'{os.path.join(target, part)}.rec  {counted(len(images.images[part]), "image")} of '
-            f'{counted(len(images.class_names), "class")}, {size / 2**20:,.1f} MB',
+            f'{os.path.join(target, part)}.rec  {counted(len(images.images[part]), "image", ",")} of '
+            f'{counted(len(images.class_names), "class", ",")}, {size / 2**20:,.1f} MB',
             file=output,
         )
 
