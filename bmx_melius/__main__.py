@@ -119,7 +119,11 @@ def main(argv=None):
             stream.reconfigure(errors='backslashreplace')  # file names may contain characters that the terminal cannot show
     try:
         try:
-            arguments = build_parser().parse_args(argv)
+            parser = build_parser()
+            if not (sys.argv[1:] if argv is None else argv):
+                parser.print_help(output)
+                return 0
+            arguments = parser.parse_args(argv)
             with only_from(_FOLDER, _OWN_MODULES):
                 if arguments.prepare:
                     with _interrupts_end_the_process():

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
 import re
 import textwrap
 
@@ -79,6 +80,13 @@ def positive_int(text):
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f'expected a positive whole number, not {text!r}')
     return int(text)
+
+
+def thread_count(text):
+    """Parse a number of threads; '0' -> the number of cores that this process may use."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f'expected a whole number, 0 for one for each core that may be used, not {text!r}')
+    return int(text) or len(os.sched_getaffinity(0))
 
 
 def shape(text):

@@ -47,10 +47,10 @@ def name_some(names: Sequence[object]) -> str:
     return ', '.join(map(str, names[:_NAMED])) + (f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else '')
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number, with thousands separators, and a noun with it in singular or plural: ``1 epoch``, ``2,000 classes``."""
-    plural = noun + ('es' if noun.endswith(('s', 'x', 'ch')) else 's')
-    return f'{number:,} {noun if number == 1 else plural}'
+def counted(number: int, noun: str, form: str = '') -> str:
+    """Return a number, formatted by `form`, and a noun in singular or plural: ``1 epoch``, ``2 classes``, with ``','`` ``2,000 images``."""
+    plural = noun + ('es' if noun.endswith(('s', 'x')) else 's')
+    return f'{number:{form}} {noun if number == 1 else plural}'
 
 
 def last_line(error):

@@ -97,14 +97,19 @@ class ProgressLine:
         False: nothing is written.
     stream : file or None
         A terminal in place of standard error.
+
+    Attributes
+    ----------
+    done : int
+        What has been counted.
     """
 
     DELAY, _PAUSE = 2.0, 0.5  # seconds
 
     def __init__(self, iterable=None, *, total, description, unit, shown=True, stream=None):
         self._iterable, self._total, self._description, self._unit = iterable, total, description, unit
-        self._stream, self._done, self._begin = stream or sys.stderr, 0, time.monotonic()
-        self._ended, self._thread = threading.Event(), None
+        self._stream, self.done, self._begin = stream or sys.stderr, 0, time.monotonic()
+        self._ended, self._thread, self._process = threading.Event(), None, os.getpid()
         if shown and _is_terminal(self._stream):
             self._thread = threading.Thread(target=self._write_until_end, daemon=True)
             self._thread.start()
@@ -123,20 +128,20 @@ class ProgressLine:
 
     def update(self, count=1):
         """Count further ones that are done."""
-        self._done += count
+        self.done += count
 
     def close(self):
         """Remove the line."""
-        if self._thread is not None:
+        if self._thread is not None and os.getpid() == self._process:  # a child process has no thread, and may have its lock
             self._ended.set()
             self._thread.join()
             self._thread = None
 
     def text(self, seconds):
         """Return the line after some seconds."""
-        share = min(1.0, self._done / self._total) if self._total else 0.0
+        share = min(1.0, self.done / self._total) if self._total else 0.0
         left = f', {duration_left(seconds * (1 - share) / share)} left' if share else ''
-        return f'{self._description}: {self._done:,} of {self._total:,} {self._unit} ({share:.0%}){left}'
+        return f'{self._description}: {self.done:,} of {self._total:,} {self._unit} ({share:.0%}){left}'
 
     def _write_until_end(self):
         descriptor, pause = self._stream.fileno(), self.DELAY

@@ -5,6 +5,7 @@ import re
 import pytest
 from support.terminals import in_terminal
 
+from bmx_melius.errors import counted
 from bmx_melius.reporting import duration_left, table
 
 
@@ -45,3 +46,17 @@ def test_nothing_is_written_where_standard_error_is_not_a_terminal_or_within_two
 )
 def test_times_are_rounded(seconds, text):
     assert duration_left(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ('text', 'expected'),
+    [
+        (counted(1, 'epoch'), '1 epoch'),
+        (counted(0, 'epoch'), '0 epochs'),
+        (counted(1, 'class'), '1 class'),
+        (counted(1000, 'class'), '1000 classes'),
+        (counted(2000, 'binary layer', ','), '2,000 binary layers'),
+    ],
+)
+def test_nouns_agree_with_their_number(text, expected):
+    assert text == expected

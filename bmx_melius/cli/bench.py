@@ -4,12 +4,12 @@ import os
 import sys
 import tempfile
 
-from ..arguments import positive_int
+from ..arguments import positive_int, thread_count
 from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..files.exported import Exported
 from ..reporting import ProgressLine
-from .options import add_input_size, add_json_flag, add_network, print_json
+from .options import add_input_size, add_json_flag, add_network, hint_at_layout, print_json
 
 _EXAMPLES = """\
 examples:
@@ -38,10 +38,10 @@ def add_parser(commands):
     add_network(parser, 'PREFIX|NET.onnx', 'the PREFIX of packed files, or an ONNX model, as for import-onnx with --zero-is-positive')
     parser.add_argument(
         '--threads',
-        type=positive_int,
+        type=thread_count,
         default=1,
         metavar='N',
-        help='threads of every library (default: %(default)s; the default of Session is one per usable core, see bmx-melius info)',
+        help='threads of every library (default: %(default)s; 0, the default of Session: one per usable core, see bmx-melius info)',
     )
     parser.add_argument('--batch', type=positive_int, metavar='N', help='images per batch (default: 1)')
     add_input_size(parser, '224, or as converted')
@@ -123,7 +123,8 @@ def _packed(arguments, folder):
         if arguments.input_size is not None:
             raise UserError('--input-size is not for ONNX models: give --input-shape')
         prefix = os.path.join(folder, 'network')
-        import_onnx(arguments.network, prefix, arguments.input_shape, zero_is_positive=True, verify=False)
+        with hint_at_layout(arguments.input_shape):
+            import_onnx(arguments.network, prefix, arguments.input_shape, zero_is_positive=True, verify=False, progress=not arguments.json)
         image_shape = _image_shape(arguments, prefix)  # channels second, where the model may have them last
         return prefix, None, (_input_shape(arguments, image_shape)[0], *image_shape)
 
@@ -131,8 +132,8 @@ def _packed(arguments, folder):
     if os.path.exists(exported.symbol_file):
         return exported.prefix, None, _input_shape(arguments, _image_shape(arguments, exported.prefix))
 
-    if os.sep in arguments.network:
-        raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of packed files, or the name of a network')
+    if exported.is_of_files:
+        exported.require()
 
     from model_zoo import get_model
 

@@ -5,7 +5,7 @@ import os
 from ..errors import UserError
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, add_precisions, precisions, print_json, shape_of_input
+from .options import add_input_shapes, add_json_flag, add_precisions, hint_at_layout, precisions, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -65,17 +65,18 @@ def run(arguments, output):
     spec = image_options.described_spec(arguments, source.description())
     input_shape = (1, *spec.shape) if spec and not arguments.input_shape else shape_of_input(arguments.input_shape, source)
     names = image_options.listed_names(arguments.classes_file) if arguments.classes_file else None
-    report = convert(
-        symbol,
-        params,
-        target.prefix,
-        input_shape,
-        arguments.verify,
-        input_spec=spec,
-        class_names=names,
-        **precisions(arguments),
-        progress=not arguments.json,
-    )
+    with hint_at_layout(arguments.input_shape):
+        report = convert(
+            symbol,
+            params,
+            target.prefix,
+            input_shape,
+            arguments.verify,
+            input_spec=spec,
+            class_names=names,
+            **precisions(arguments),
+            progress=not arguments.json,
+        )
     if arguments.json:
         print_json(report.to_json(), output)
     else:
@@ -88,6 +89,8 @@ def _files(names):
         raise UserError(f'convert takes PREFIX PACKED or SYMBOL PARAMS PACKED; PACKED names the files to write; given: {" ".join(names)}')
     source = Exported(names[0])
     symbol, params = (source.symbol_file, source.parameter_file(0)) if len(names) == 2 else names[:2]
+    if len(names) == 2:
+        source.require()
     for name in (symbol, params):
         if not os.path.exists(name):
             raise UserError(f'there is no {name}: give the PREFIX of exported files, or the names of both files, SYMBOL and PARAMS')

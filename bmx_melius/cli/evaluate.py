@@ -141,8 +141,8 @@ def _exported(arguments):
             if value is not None:
                 raise UserError(f'{flag} is for networks of the zoo, but {arguments.network} is an exported network')
         return exported
-    if os.sep in arguments.network or arguments.network.endswith('.json'):
-        raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of exported files, or the name of a network')
+    if exported.is_of_files:
+        exported.require()
     if arguments.params is None:
         raise UserError(
             f'there is no {exported.symbol_file}; for the network {arguments.network} of the zoo, give its weights with --params FILE'

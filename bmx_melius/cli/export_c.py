@@ -56,6 +56,7 @@ def run(arguments, output):
     from ..deployment.runtime.packed_files import read_packed
 
     source = Exported(arguments.prefix)
+    source.require()
     name = arguments.name or re.sub(r'\W', '_', os.path.basename(source.prefix), flags=re.ASCII)
     check_name(name)
     check_folder(arguments.folder)

@@ -2,7 +2,7 @@
 
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, add_precisions, precisions, print_json, shape_of_input
+from .options import add_input_shapes, add_json_flag, add_precisions, hint_at_layout, precisions, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -50,17 +50,18 @@ def run(arguments, output):
     from ..deployment.onnx.conversion import import_onnx
 
     target = Exported(arguments.prefix)
-    report = import_onnx(
-        arguments.file,
-        target.prefix,
-        shape_of_input(arguments.input_shape, target) if arguments.input_shape else None,
-        arguments.zero_is_positive,
-        arguments.verify,
-        input_spec=image_options.given_spec(arguments),
-        class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
-        **precisions(arguments),
-        progress=not arguments.json,
-    )
+    with hint_at_layout(arguments.input_shape):
+        report = import_onnx(
+            arguments.file,
+            target.prefix,
+            shape_of_input(arguments.input_shape, target) if arguments.input_shape else None,
+            arguments.zero_is_positive,
+            arguments.verify,
+            input_spec=image_options.given_spec(arguments),
+            class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
+            **precisions(arguments),
+            progress=not arguments.json,
+        )
     if arguments.json:
         print_json(report.to_json(), output)
     else:

@@ -1,5 +1,6 @@
 """Options that several commands share, and functions that evaluate them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -79,17 +80,40 @@ def shape_of_input(given, exported):
     return dict(given)
 
 
+@contextlib.contextmanager
+def hint_at_layout(given):
+    """Add a hint to a `UserError` within the block if a shape of ``--input-shape`` looks like one with the channels last.
+
+    `given` is one shape, a list of `named_shape`, or None.
+    """
+    try:
+        yield
+    except UserError as error:
+        for sizes in [given] if isinstance(given, tuple) else [sizes for _, sizes in given or ()]:
+            if len(sizes) == 4 and sizes[3] <= _MOST_OF_IMAGES < min(sizes[1:3]):
+                second = ','.join(map(str, (sizes[0], sizes[3], *sizes[1:3])))
+                last = ','.join(map(str, sizes))
+                raise UserError(
+                    f'{error} (the shape {last} looks like N,H,W,C; this network may take N,C,H,W: --input-shape {second})'
+                ) from error
+        raise
+
+
+_MOST_OF_IMAGES = 4  # channels of an image
+
+
 def packed_prefix(source, input_shape, folder):
     """Return the prefix of the packed network: that of `source` if it is packed, else that of files converted into `folder`."""
     from ..deployment.program.packed_operator import is_packed
 
-    if any(is_packed(node['op'], node['attrs']) for node in SymbolJson.read(source.symbol_file).nodes):
+    if any(is_packed(node['op'], node['attrs']) for node in SymbolJson.parse(source.symbol_text, source.symbol_file).nodes):
         return source.prefix
 
     from ..deployment.convert.conversion import convert
 
     prefix = os.path.join(folder, 'packed')
-    report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
+    with hint_at_layout(input_shape):
+        report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
     if report.left:
         left = ', '.join(f'{one.node} ({one.operator}): {one.reason}' for one in report.left[:3])
         raise UserError(f'{source.prefix} cannot be written as one program: {left}')

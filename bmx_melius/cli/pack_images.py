@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from ..arguments import add_val_fraction, positive_int
+from ..arguments import add_val_fraction, positive_int, thread_count
 from ..errors import UserError, counted
 from .options import add_json_flag, exit_at_sigterm, print_json
 
@@ -49,10 +49,10 @@ def add_parser(commands):
     )
     parser.add_argument(
         '--threads',
-        type=positive_int,
-        default=len(os.sched_getaffinity(0)),
+        type=thread_count,
+        default='0',
         metavar='N',
-        help='processes that decode and encode images (default: %(default)s)',
+        help='processes that decode and encode images (default: 0: one for each core that may be used)',
     )
     parser.add_argument(
         '--expect-imagenet',
@@ -85,8 +85,8 @@ def run(arguments, output):
         print(f'note: {difference}', file=output)
     for part, size in sizes.items():
         print(
-            f'{os.path.join(target, part)}.rec  {counted(len(images.images[part]), "image")} of '
-            f'{counted(len(images.class_names), "class")}, {size / 2**20:,.1f} MB',
+            f'{os.path.join(target, part)}.rec  {counted(len(images.images[part]), "image", ",")} of '
+            f'{counted(len(images.class_names), "class", ",")}, {size / 2**20:,.1f} MB',
             file=output,
         )
 

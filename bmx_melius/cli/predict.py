@@ -131,7 +131,7 @@ def _write_table(path, predictions, output):
         return
     with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
         csv.writer(file, lineterminator='\n').writerows(rows)
-    print(f'{path}: {counted(len(predictions), "image")}', file=output)
+    print(f'{path}: {counted(len(predictions), "image", ",")}', file=output)
 
 
 def _list_images(paths):

@@ -147,4 +147,4 @@ def _report(arguments, output, job, done, unreadable, seconds):
     before = f', {total - done:,} of them before' if done < total else ''
     speed = f'; {done / seconds:,.1f} images a second' if done else ''
     errors = f'; {unreadable:,} could not be read, see the column error' if unreadable else ''
-    print(f'{os.path.relpath(job.scoring.folder)}: {counted(total, "image")}{before}{speed}{errors}', file=output)
+    print(f'{os.path.relpath(job.scoring.folder)}: {counted(total, "image", ",")}{before}{speed}{errors}', file=output)

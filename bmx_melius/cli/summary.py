@@ -86,12 +86,14 @@ def _network_and_shape(arguments):
     options = {name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None}
     name, channels, size = 'data', 3, 224
     exported = Exported(arguments.network)
-    if arguments.network.endswith('.json') or os.path.exists(exported.symbol_file):
+    if exported.is_of_files:
         if options:
             raise UserError(
                 f'--{next(iter(options)).replace("_", "-")} is for networks of the zoo, but {arguments.network} is an exported network'
             )
         network = arguments.network if arguments.network.endswith('.json') else exported.symbol_file
+        if not os.path.exists(network):
+            exported.require()
         variables = [node['name'] for node in SymbolJson.read(network).nodes if node['op'] == VARIABLE]
         name = name if name in variables else variables[0]  # the first one is an input
         spec = exported.description().input_spec()

@@ -9,7 +9,7 @@ from multiprocessing.pool import ThreadPool
 import numpy as np
 from mxnet.gluon.data import Dataset
 
-from ..errors import UserError, name_some
+from ..errors import UserError, counted, name_some
 from ..reporting import LOG, ProgressLine
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode, read_file
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
@@ -99,7 +99,7 @@ class ImageFolder(EncodedImages, Dataset):
         for label, paths in images.items():
             if len(paths) < 2:
                 raise UserError(
-                    f'{os.path.join(self.path, self.class_names[label])} has {len(paths)} images: at least 2 are needed, '
+                    f'{os.path.join(self.path, self.class_names[label])} has {counted(len(paths), "image")}: at least 2 are needed, '
                     'one for training and one for validation; add images, or remove the folder'
                 )
             number = min(max(1, round(len(paths) * fraction)), len(paths) - 1)

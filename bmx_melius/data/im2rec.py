@@ -244,7 +244,7 @@ def _run_im2rec(prefix, root, images, encoding, threads):
             for line in filter(str.strip, process.stdout):
                 count = re.search(r' count: (\d+)$', line)
                 if count:
-                    bar.update(int(count.group(1)) - bar.n)
+                    bar.update(int(count.group(1)) - bar.done)
                 if re.match(r'Process .*Process-\d+:$', line):  # a process failed; the others would wait for it forever
                     failed = True
                     threading.Timer(ERROR_TIMEOUT, _kill, [process]).start()

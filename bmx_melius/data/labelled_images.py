@@ -7,7 +7,7 @@ import numpy as np
 from mxnet import gluon
 
 from ..arithmetic import evenly_spaced
-from ..errors import UserError
+from ..errors import UserError, counted
 from .image_source import validation_batches
 from .imagenet import identifier
 
@@ -67,7 +67,7 @@ class LabelledImages:
         elif class_names is None:
             if self.classes != classes:
                 raise UserError(
-                    f'{self.origin} has {self.classes} classes, but the network has {classes} without names to '
+                    f'{self.origin} has {counted(self.classes, "class")}, but the network has {classes} without names to '
                     'match them by: give --classes-file'
                 )
         else:

@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import Dataset
 
-from ..errors import UserError, last_line, name_some
+from ..errors import UserError, counted, last_line, name_some
 from ..files.io import read_text
 from ..reporting import ProgressLine
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
@@ -157,5 +157,7 @@ def read_class_names(records, classes):
         return None
     names = read_text(path).splitlines()
     if len(names) < classes:
-        raise UserError(f'{path} names {len(names)} classes, but {records.path} has labels up to {classes - 1}: remove or correct it')
+        raise UserError(
+            f'{path} names {counted(len(names), "class")}, but {records.path} has labels up to {classes - 1}: remove or correct it'
+        )
     return names

@@ -14,17 +14,22 @@ are
 """
 
 import contextlib
+import difflib
+import errno
 import json
 import os
+import re
 import shutil
 
-from ..errors import UserError, is_printable
+from ..errors import FileError, UserError, is_printable
 from ..forking import lazy_attribute
 from ..vision.preprocessing import InputSpec
 from .io import read_text, replacing, require_writable, scratch_folder, write_json
 from .parameters import write_parameters
 
 _SYMBOL = '-symbol.json'
+_ENDINGS = ('.params', '.json', '.onnx')  # of files that are given in place of a prefix
+_LISTED = 3  # prefixes that a message names
 _EMBEDDED = 'bmx_melius_description'  # attribute of a symbol: ['str', JSON text], in the form of MXNet's own attributes
 
 
@@ -138,7 +143,19 @@ class Exported(os.PathLike):
     @lazy_attribute
     def symbol_text(self):
         """Content of the symbol file. Raises `UserError` if it cannot be read."""
+        self.require()
         return read_text(self.symbol_file)
+
+    def require(self):
+        """Raise `FileError` if there is no symbol. The message says what a PREFIX is, and which ones there are."""
+        if not os.path.exists(self.symbol_file):
+            raise FileError(errno.ENOENT, f'{os.strerror(errno.ENOENT)}; {_what_was_meant(self.prefix)}', self.symbol_file)
+
+    @property
+    def is_of_files(self):
+        """Whether an argument that may also be the name of a network is the prefix of files, be it a wrong one."""
+        named = os.sep in self.prefix or self.prefix.endswith(_ENDINGS)
+        return named or os.path.exists(self.symbol_file) or os.path.exists(self.prefix)
 
     def parameter_file(self, epoch):
         """Return the path of the parameters exported with the number `epoch`."""
@@ -238,6 +255,31 @@ class Exported(os.PathLike):
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f'{self.symbol_file}: the description of the network is damaged; convert the network again') from error
         return embedded if kind == 'str' and isinstance(embedded, str) else ''
+
+
+def _what_was_meant(prefix):
+    """Return what is wrong with a prefix of which there is no symbol, as the end of a message."""
+    meaning = 'a PREFIX is what the names of both files of a network begin with, PREFIX-symbol.json and PREFIX-0000.params'
+    begin = re.sub(r'(-[0-9]{4})?\.params$|\.json$|-symbol$', '', prefix)
+    if prefix.endswith('.onnx'):
+        return f'{prefix} is an ONNX model: `bmx-melius import-onnx {prefix} PREFIX` makes a packed network of it'
+    if os.path.isdir(prefix):
+        found = _prefixes_in(prefix)
+        advice = f'give {" or ".join(found[:_LISTED])}' if found else 'there are no such files in it'
+        return f'{prefix} is a folder, and {meaning}: {advice}'
+    if begin != prefix:
+        there = os.path.exists(begin + _SYMBOL)
+        return f'{meaning}: give {begin}' if there else f'{meaning}, here {begin}: there is no {begin}{_SYMBOL}'
+    folder = os.path.dirname(prefix)
+    found = _prefixes_in(folder or '.') if os.path.isdir(folder or '.') else []
+    similar = difflib.get_close_matches(prefix, found, _LISTED) or found[:_LISTED]
+    return f'{meaning}' + (f'; there is {" and ".join(similar)}' if similar else '')
+
+
+def _prefixes_in(folder):
+    """Return the prefixes of the networks in a folder, sorted."""
+    names = sorted(name for name in os.listdir(folder) if name.endswith(_SYMBOL))
+    return [os.path.normpath(os.path.join(folder, name[: -len(_SYMBOL)])) for name in names]
 
 
 def _texts(value):

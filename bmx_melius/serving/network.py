@@ -136,6 +136,7 @@ def load_networks(arguments, threads=0):
         if not equals or os.sep in name:  # an equals sign in the path of a prefix
             prefix = Exported(argument).prefix
             name = os.path.basename(prefix)
+        Exported(prefix).require()
         if name in networks:
             raise UserError(f'two networks are called {name}: name one of them, NAME={prefix}')
         networks[name] = ServedNetwork(name, prefix, threads)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..errors import UserError, is_printable
+from ..errors import UserError, counted, is_printable
 
 
 class Classifier:
@@ -116,7 +116,7 @@ def require_names(names, classes, source):
     if names is None:
         return
     if len(names) != classes:
-        raise UserError(f'{source} names {len(names)} classes, but the network has {classes}')
+        raise UserError(f'{source} names {counted(len(names), "class")}, but the network has {classes}')
     require_printable(names, source)
 
 

@@ -212,7 +212,7 @@ def test_predict_names_classes_from_a_file(run, fails, exported, tmp_path):
     fails(['predict', exported, image, '--classes-file', names], 'names.txt', '2 classes', 'has 7')
     fails(['predict', exported, image, '--classes-file', tmp_path / 'none.txt'], 'none.txt')
     describe(exported, class_names=['one'])
-    fails(['predict', exported, image], 'net-summary.json', '1 classes')
+    fails(['predict', exported, image], 'net-summary.json', '1 class,')
 
 
 def predicted(output):

@@ -311,7 +311,7 @@ def test_mistakes_are_one_line(fails, of_digits, of_photos, images, tmp_path):
     fails([net, images], 'class_names')
     describe(net, names=None)
     shutil.copytree(images / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
-    fails([net, tmp_path / 'some'], '1 classes', 'has 3', '--classes-file')
+    fails([net, tmp_path / 'some'], '1 class', 'has 3', '--classes-file')
     shutil.copytree(images / 'val', tmp_path / 'noise')
     (tmp_path / 'noise' / NAMES[1] / '0.jpg').write_bytes(b'\xff\xd8 no image \xff\xd9')
     fails([net, tmp_path / 'noise'], '0.jpg', 'no image')

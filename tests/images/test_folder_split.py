@@ -64,7 +64,7 @@ def test_packed_files_have_the_same_parts(photos):
 
 def test_folders_that_cannot_be_divided_are_refused_in_one_line(tmp_path, photos):
     make_photos(tmp_path / 'one', {'cat': 3, 'dog': 1})
-    with pytest.raises(UserError, match='one/dog has 1 images: at least 2 are needed'):
+    with pytest.raises(UserError, match='one/dog has 1 image: at least 2 are needed'):
         open_folders(str(tmp_path / 'one'), SPEC)
     make_photos(tmp_path / 'half' / 'train', {'cat': 3})
     with pytest.raises(UserError, match='there is no folder .*/half/val'):

@@ -126,7 +126,7 @@ def test_a_checkpoint_is_evaluated_where_the_module_is_and_named_where_it_is_not
 
 def test_exported_files_need_no_module(elsewhere, folder, run, tmp_path):
     status, output, errors = run('convert', folder / 'run' / 'make_net', 'packed')
-    assert status == 0 and '1 binary layers' in output, errors
+    assert status == 0 and '1 binary layer ' in output, errors
     assert run('evaluate', 'packed', 'digits')[0] == 0
 
 

@@ -105,11 +105,13 @@ class Report:
             return 'not verified'
         found = self.verification
         results = (
-            f' and {counted(found.integers, "result")} of {counted(found.binary_layers, "binary layer")}' if found.binary_layers else ''
+            f' and {counted(found.integers, "result", ",")} of {counted(found.binary_layers, "binary layer")}'
+            if found.binary_layers
+            else ''
         )
-        binary = f'{counted(found.bits, "sign")}{results} equal those of {found.framework}; other ' if found.bits else ''
+        binary = f'{counted(found.bits, "sign", ",")}{results} equal those of {found.framework}; other ' if found.bits else ''
         engine = (
-            f'verified with the engine ({found.engine}) on the same sample: {counted(found.engine_values, "value")}, within '
+            f'verified with the engine ({found.engine}) on the same sample: {counted(found.engine_values, "value", ",")}, within '
             f'{found.engine_deviation:.1e} of the largest one'
             if found.engine
             else 'not verified with the engine, which has not been compiled'

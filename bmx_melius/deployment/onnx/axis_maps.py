@@ -9,7 +9,8 @@ import numpy as np
 
 from .evaluation import Cone
 
-_MAX_ELEMENTS = 1 << 28  # that the operators compute in all
+_MAX_ELEMENTS = 1 << 32  # that the operators compute in all
+_MAX_MATRIX = 1 << 24  # elements
 _SEPARABLE = 1e-5  # error relative to the largest element
 
 
@@ -18,26 +19,25 @@ def axis_matrices(evaluator, cone, name):
     before, after = evaluator.shape(cone.source), evaluator.shape(name)
     if len(before) not in (3, 4) or len(after) != len(before) or before[:2] != after[:2] or 0 in before:
         return None
-    at_once = before[0] * before[1]
-    if max(np.prod(before), np.prod(after)) * -(-sum(before[2:]) // at_once) > _MAX_ELEMENTS:
+    runs = sum(-(-size // (before[0] * before[1])) for size in before[2:])
+    if max(np.prod(before), np.prod(after)) * runs > _MAX_ELEMENTS or max(map(np.multiply, before[2:], after[2:])) > _MAX_MATRIX:
         return None
-    axes = range(2, len(before))
-    inputs = np.zeros((sum(before[2:]), *before[2:]), np.float32)  # the rows of all axes
-    places = iter(range(len(inputs)))
-    for axis in axes:
-        for place in range(before[axis]):
-            np.moveaxis(inputs[next(places)], axis - 2, 0)[place] = 1
-    results = []
-    for begin in range(0, len(inputs), at_once):
-        batch = np.zeros((at_once, *before[2:]), np.float32)
-        batch[: len(inputs) - begin] = inputs[begin : begin + at_once]
-        results.append(evaluator.moved(cone, name, batch.reshape(before)).reshape(at_once, *after[2:]))
-    results, matrices = np.concatenate(results), []
-    for axis in axes:
-        rows, results = results[: before[axis]], results[before[axis] :]
-        others = tuple(other - 1 for other in axes if other != axis)
-        matrices.append(rows[(slice(None), *(slice(None) if other == axis else 0 for other in axes))].T if others else rows.T)
+    matrices = [_matrix(evaluator, cone, name, axis) for axis in range(2, len(before))]
     return matrices if _makes(matrices, evaluator.sampled[cone.source], evaluator.sampled[name]) else None
+
+
+def _matrix(evaluator, cone, name, axis):
+    """Return the matrix of an axis: what the cone makes of maps that are 1 in one row, as many at once as there are channels."""
+    before, after = evaluator.shape(cone.source), evaluator.shape(name)
+    at_once, columns = before[0] * before[1], []
+    for begin in range(0, before[axis], at_once):
+        maps = np.zeros((at_once, *before[2:]), np.float32)
+        count = min(at_once, before[axis] - begin)
+        np.moveaxis(maps, axis - 1, 1)[np.arange(count), begin + np.arange(count)] = 1
+        results = evaluator.moved(cone, name, maps.reshape(before)).reshape(at_once, *after[2:])
+        results = np.moveaxis(results, axis - 1, 1)
+        columns.append(results.reshape(*results.shape[:2], -1)[:count, :, 0])  # all columns are the same
+    return np.concatenate(columns).T
 
 
 def _makes(matrices, x, expected):

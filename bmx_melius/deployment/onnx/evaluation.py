@@ -12,6 +12,7 @@ from .model import import_onnx_package, model_of
 MAX_OPERATORS = 128  # of a cone
 MAX_OPERATIONS = 1 << 37  # elements that operators of cones compute: some minutes; the largest networks need a tenth of it
 _SESSION = 1 << 16  # for the preparation of an operator
+_ADVICE = 'Please fix either the inputs/outputs or the model.'  # of ONNX Runtime
 _SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
 _COPIES = 4  # of values and constants that an import has at a time at most: in the model, in ONNX Runtime, compared and converted
 _MAY_BE_INFINITE = ('Clip', 'Equal', 'Greater', 'GreaterOrEqual', 'Less', 'LessOrEqual', 'Max', 'Min', 'Pad', 'Where')
@@ -210,7 +211,8 @@ class Evaluator:
             return session.run(None, inputs)
         except Exception as error:
             shapes = ', '.join(f'{name} of {x.shape}' for name, x in inputs.items())
-            raise UserError(f'{self.model.path}: ONNX Runtime cannot run the model on {shapes}: {last_line(error)}') from error
+            reason = ' '.join(str(error).replace(_ADVICE, '').split())  # of several lines, the last one of which is advice
+            raise UserError(f'{self.model.path}: ONNX Runtime cannot run the model on {shapes}: {reason}') from error
 
     # --- elementwise parts ----------------------------------------------------------------------------------------------------------
 

@@ -1049,7 +1049,7 @@ def _resize(t, operator):
         t.require_constant(operator, position)
     if not add_axis_maps(t, operator):
         raise UntranslatableError(
-            'it changes the batch or the channels, or is not a sum of rows and columns; 1-D and 2-D maps can be resized'
+            'it changes the batch or the channels, is not a sum of rows and columns, or too large; lines and maps can be resized'
         )
 
 

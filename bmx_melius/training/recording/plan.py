@@ -42,10 +42,11 @@ def describe_run(options, model, source, graph, counts, schedule, attention=None
             f'network    {", ".join(filter(None, (options.model, model.get("initial_layers"))))}, {counted(source.classes, "class")}: '
             f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(options, graph)}',
             *(f'{heading:10} {text}' for heading, text in (initial or {}).items() if text),
-            f'data       {source.origin}: {source.train_images:,} training and {counted(source.validation_images, "validation image")}; '
+            f'data       {source.origin}: {source.train_images:,} training and '
+            f'{counted(source.validation_images, "validation image", ",")}; '
             f'augmentation {_describe_augmentation(options)}{_describe_bootstrap(options.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
-            f'updates    {counted(options.num_epochs, "epoch")} of {counted(updates, "update")} of '
+            f'updates    {counted(options.num_epochs, "epoch")} of {counted(updates, "update", ",")} of '
             f'{counted(source.images_per_update, "image")}',
             f'optimizer  {options.optimizer}'
             + (f', binary weights {options.binary_optimizer} at {options.binary_lr:g}' if options.binary_optimizer else '')

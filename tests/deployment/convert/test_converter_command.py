@@ -10,7 +10,7 @@ pytest_plugins = ['support.conversions']  # its fixtures
 def test_command_prints_the_report_as_text_or_json(small, run, tmp_path):
     arguments = ['convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8']
     status, output, _ = run(*arguments)
-    assert status == 0 and '1 binary layers became 1 packed' in output and 'verified on a sample' in output
+    assert status == 0 and '1 binary layer became 1 packed' in output and 'verified on a sample' in output
     status, output, _ = run(*arguments, '--no-verify', '--half', '--json')
     report = json.loads(output)
     assert status == 0 and report['packed_operators'] == 1 and report['verification'] is None and report['half']
