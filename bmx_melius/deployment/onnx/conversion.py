@@ -11,7 +11,7 @@ from ...errors import UserError, name_some
 from ...files.exported import Exported
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from ..convert.calibration import RANGES
+from ..convert.calibration import MIN_CORRELATION, RANGES
 from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
@@ -80,6 +80,7 @@ def import_onnx(
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
+    min_correlation: float = MIN_CORRELATION,
 ) -> ImportReport:
     """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -104,7 +105,7 @@ def import_onnx(
         Preprocessing of images, for `Session.classify`.
     class_names : sequence of str or None
         Names of the classes.
-    calibration, ranges, keep_float
+    calibration, ranges, keep_float, min_correlation
         Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
 
     Returns
@@ -132,7 +133,7 @@ def import_onnx(
     """
     exported = Exported(prefix)
     exported.require_writable()
-    calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half)
+    calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half, min_correlation)
     require_computable(model_file, input_shape)
     model = read_model(model_file)
     evaluator = Evaluator(model, input_shapes(model, input_shape))
