@@ -17,6 +17,7 @@ from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from . import layers, normalization  # noqa: F401  register their translations
+from .batches import with_one_image
 from .evaluation import Evaluator, input_shapes
 from .factors import with_factors_after_layers
 from .layout import with_channels_second
@@ -94,7 +95,8 @@ def import_onnx(
     prefix : path
         Prefix of the files to write.
     input_shape : tuple of int, or dict of str to tuple of int, or None
-        Shape of the input, batch included. Default: that of the model, with batch 1 if it is open.
+        Shape of the input, batch included. Default: that of the model, with batch 1 if its batch is open, or more than two images
+        that do not depend on each other.
     zero_is_positive : bool
         A sign that is 0 for an argument of 0, as PyTorch's, has three levels. True: it becomes 1 there. False: it is refused.
     verify : bool
@@ -136,6 +138,7 @@ def import_onnx(
     calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half, min_correlation)
     require_computable(model_file, input_shape)
     model = read_model(model_file)
+    model = with_one_image(model) if input_shape is None else model
     evaluator = Evaluator(model, input_shapes(model, input_shape))
     for name in model.outputs:
         if name not in evaluator.varying:

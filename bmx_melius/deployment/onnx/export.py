@@ -186,7 +186,7 @@ class _Model:
     def _constant(self, name, array):
         """Add a constant and return its name."""
         name = _free(f'{self._label}/{name}{len(self._constants)}', self._taken)
-        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self._constants.append(self._onnx.numpy_helper.from_array(np.asarray(array, order='C'), name))
         return name
 
     def _floats(self, name, array):

@@ -7,6 +7,7 @@ Their files declare old versions of ONNX's operators, in which roundings do not 
 import numpy as np
 
 from ...errors import UserError, last_line, printable
+from .forms import constants
 
 DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general', 'finn')
 _OPSET = 13  # of ONNX's operators, to which older models are converted
@@ -39,12 +40,10 @@ def without_quantizers(onnx, proto, path):
             raise UserError(f'{path} cannot be converted to version {_OPSET} of the operators of ONNX: {last_line(error)}') from error
     nodes, ranks = list(proto.graph.node), _ranks(onnx, proto)
     del proto.graph.node[:]
-    known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    known = constants(onnx, proto)
     for number, node in enumerate(nodes):
         if not is_quantizer(node):
             proto.graph.node.append(node)
-            if node.op_type == 'Constant':
-                known.update((node.output[0], onnx.numpy_helper.to_array(a.t)) for a in node.attribute if a.name == 'value')
             continue
         _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, ranks)
     kept = [entry for entry in proto.opset_import if entry.domain not in DOMAINS]

@@ -15,6 +15,7 @@ import sys
 
 from ...errors import UserError, last_line
 from ..program.limits import MEMORY_VARIABLE, memory_limit
+from .batches import with_one_image
 from .evaluation import Evaluator, input_shapes
 from .model import read_model
 
@@ -72,6 +73,7 @@ def refusal_of(path, input_shape, memory, seconds):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         model = read_model(path)
+        model = with_one_image(model) if input_shape is None else model
         Evaluator(model, input_shapes(model, input_shape))
     except UserError as error:
         if not any(message in str(error) for message in _OUT_OF_MEMORY):
