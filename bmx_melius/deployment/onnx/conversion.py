@@ -23,6 +23,8 @@ from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
+from .reading_back import read_back
+from .stored_programs import stored_program
 from .ties import share_of_ties, without_ties
 from .translation import Translator
 from .trial import require_computable
@@ -138,6 +140,9 @@ def import_onnx(
     calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half, min_correlation)
     require_computable(model_file, input_shape)
     model = read_model(model_file)
+    stored = stored_program(model.proto, model.path)
+    if stored:
+        return _read_back(model, *stored, exported, calibrated or half, input_spec, class_names)
     model = with_one_image(model) if input_shape is None else model
     evaluator = Evaluator(model, input_shapes(model, input_shape))
     for name in model.outputs:
@@ -176,19 +181,45 @@ def import_onnx(
             translator.notes.append(
                 f'{share:.1%} of the signs {tied_most} are between both in a random sample: the outputs differ from those of the model'
             )
+    shapes = [(1, *evaluator.shape(name)[1:]) for name in outputs]
+    fields = _description(input_spec, class_names, shapes, outputs, model.path)
+    return _written(
+        exported, packed.symbol, packed.arrays, fields, ImportReport(translator.layers, outputs, translator.notes, report), model
+    )
+
+
+def _read_back(model, program, order, exported, changes_layers, input_spec, class_names):
+    """Write a program that `export-onnx` stored in a model."""
+    if changes_layers:
+        raise UserError(f'{model.path} has layers of 8-bit integers: import it without half (--half) and calibration (--int8)')
+    symbol, arrays, layers_, report = read_back(model, program, order)
+    values = program.values()
+    shapes = [(1, values[program.outputs[number]].channels) for number in order]
+    fields = _description(input_spec, class_names, shapes, model.outputs, model.path)
+    note = 'the program is the one of which the model was made, compared with it operation by operation'
+    return _written(exported, symbol, arrays, fields, ImportReport(layers_, model.outputs, [note], report), model)
+
+
+def _description(input_spec, class_names, shapes, outputs, path):
+    """Return the description of the network; `shapes` are those of its outputs."""
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
     if class_names is not None:
-        shapes = [(1, *evaluator.shape(name)[1:]) for name in outputs]
-        require_names(class_names, number_of_classes(shapes, model.path), 'class_names')
+        require_names(class_names, number_of_classes(shapes, path), 'class_names')
         fields['class_names'] = list(class_names)
     if len(outputs) > 1:
         fields['output_names'] = outputs
-    exported.write_symbol(packed.symbol, packed.arrays, fields)
-    report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
-    report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
-    return ImportReport(translator.layers, outputs, translator.notes, report)
+    return fields
+
+
+def _written(exported, symbol, arrays, fields, report, model):
+    """Write the files of an import; return its report."""
+    exported.write_symbol(symbol, arrays, fields)
+    conversion = report.conversion
+    conversion.symbol_file, conversion.params_file = exported.symbol_file, exported.parameter_file(0)
+    conversion.size_before, conversion.size_after = model.size, os.path.getsize(conversion.params_file)
+    return report
 
 
 def _require_permission(model, translator, zero_is_positive):
