@@ -79,7 +79,7 @@ def take_whole_numbers(onnx, proto):
     for entry in inputs:
         entry.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     for node in proto.graph.node:
-        if node.op_type != 'DequantizeLinear' or node.input[0] not in names:
+        if node.op_type != 'DequantizeLinear' or len(node.input) < 2 or node.input[0] not in names:
             nodes.append(node)
             continue
         x, make = node.input[0], onnx.helper.make_node
