@@ -154,7 +154,8 @@ def _int8(arguments, packed, exported, input_shape):
         raise UserError(f'--int8 is for networks of the zoo: quantize {arguments.network} with convert --int8 and time the result')
     half = convert(exported, 'half', input_shape, half=True)
     forms = (('float', 'float layers', packed), ('half', 'float layers, weights in half precision', half))
-    return convert(exported, 'int8', input_shape, calibration=calibration_images(input_shape)), forms
+    images = calibration_images(input_shape)  # their results do not matter
+    return convert(exported, 'int8', input_shape, calibration=images, min_correlation=-1), forms
 
 
 def _image_shape(arguments, prefix):

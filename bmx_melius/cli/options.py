@@ -121,7 +121,7 @@ def packed_prefix(source, input_shape, folder):
 
 
 def add_precisions(parser):
-    """Add ``--half``, ``--int8``, ``--int8-ranges`` and ``--keep-float``: how float layers are stored and computed."""
+    """Add ``--half``, ``--int8`` and the options of that: how float layers are stored and computed."""
     real = parser.add_mutually_exclusive_group()
     real.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
     real.add_argument(
@@ -140,6 +140,13 @@ def add_precisions(parser):
         metavar='LAYER[,LAYER...]',
         help='layers that stay float32 with --int8, by the names in the report, which says how much each layer changes the outputs',
     )
+    parser.add_argument(
+        '--min-correlation',
+        type=float,
+        metavar='C',
+        help='with --int8, write nothing if the correlation of the outputs on the images with those of float layers is below this '
+        'number (default .5; -1: any)',
+    )
 
 
 def precisions(arguments):
@@ -150,12 +157,19 @@ def precisions(arguments):
     UserError
         If an option of ``--int8`` is given without it.
     """
-    for flag, value in (('--int8-ranges', arguments.int8_ranges), ('--keep-float', arguments.keep_float)):
-        if value and not arguments.int8:
+    given = {
+        '--int8-ranges': arguments.int8_ranges,
+        '--keep-float': arguments.keep_float,
+        '--min-correlation': arguments.min_correlation,
+    }
+    for flag, value in given.items():
+        if value is not None and not arguments.int8:
             raise UserError(f'{flag} is for --int8 IMAGES: give both, or leave it out')
     options = {'half': arguments.half, 'calibration': arguments.int8}
     if arguments.int8_ranges:
         options['ranges'] = arguments.int8_ranges
     if arguments.keep_float:
         options['keep_float'] = [name.strip() for name in arguments.keep_float.split(',')]
+    if arguments.min_correlation is not None:
+        options['min_correlation'] = arguments.min_correlation
     return options

@@ -15,10 +15,13 @@ from .equalization import ChannelStatistics, channel_factors
 from .quantization import ValueRange, observed_values, quantize
 
 RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
+MIN_CORRELATION = 0.5  # of the outputs with those of float layers; of small trained networks the lowest was .79
 _PERCENTILE = 99.99  # of the numbers on each side that a range covers
 _SAMPLE = 8192  # numbers of a value and an image that are kept
 _CANDIDATES = 64  # ranges that are tried
 _ROUNDING = 0.01  # of a pixel that is normalized and back
+_SAME = 1e-6  # relative difference of outputs that are those of the same image
+_LOST = 0.01  # of a difference between outputs: what is smaller is the same
 _MEASURED = 32  # images on which the layers are quantized one at a time
 
 
@@ -37,6 +40,9 @@ class QuantizationReport:
         Sign activation, by the name of its node -> share of its signs that differ.
     correlation : float
         Of the outputs of both programs.
+    told_apart : float
+        Share of the images whose outputs still differ from those of the median image. 1 if all images are the same, 0 if only their
+        outputs are.
     same_class : float or None
         Share of the images of which the largest output is the same one; None unless there is one output, a vector of several classes.
     ranges : str
@@ -53,6 +59,7 @@ class QuantizationReport:
     real: dict
     signs: dict
     correlation: float
+    told_apart: float
     same_class: Optional[float]
     ranges: str
     changes: dict
@@ -82,7 +89,17 @@ class QuantizationReport:
         return '\n'.join(lines)
 
 
-def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=(), progress=SILENT):
+def quantized(
+    program,
+    batches,
+    method=RANGES[0],
+    input_spec=None,
+    names=None,
+    layers=None,
+    keep_float=(),
+    min_correlation=MIN_CORRELATION,
+    progress=SILENT,
+):
     """Quantize a program for calibration images.
 
     Parameters
@@ -101,6 +118,8 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
         Name of each convolution of the program, in order; the default is as for `names`.
     keep_float : sequence of str
         Names of layers that remain float32.
+    min_correlation : float
+        Lowest correlation of the outputs with those of the given program.
     progress : callable
         Makes the `ProgressLine` of each step.
 
@@ -111,7 +130,7 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
     Raises
     ------
     UserError
-        If there is no image, a value is not finite, or no layer has a name in `keep_float`.
+        If there is no image, a value is not finite, no layer has a name in `keep_float`, or the correlation is below `min_correlation`.
     """
     numbers = _layers(program, layers)
     unknown = [name for name in keep_float if name not in numbers]
@@ -124,6 +143,15 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
     ranges = _ranges(program, progress(batches, total=len(batches), description='calibrating', unit='batches'), method)
     result = quantize(program, ranges, spec, [number for name in keep_float for number in numbers[name]])
     report = _compared(program, result, batches, method, names or {})
+    if not min(report.correlation, report.told_apart) >= min_correlation:  # written this way because a correlation may be NaN
+        low, high = min(batch.min() for batch in batches), max(batch.max() for batch in batches)
+        raise UserError(
+            f'with 8-bit layers, the outputs on the {report.images} calibration images have a correlation of {report.correlation:.3f} with '
+            f'those of float layers, and tell {report.told_apart:.0%} of the images apart: less than {min_correlation:g}; nothing was '
+            f'written. The inputs have numbers from {low:.3g} to {high:.3g}: if those of images that the network classifies are others, '
+            'give such images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
+            '--min-correlation (min_correlation)'
+        )
     report.changes = _changes(program, ranges, spec, numbers, batches, progress)
     report.keep_float = list(keep_float)
     return result, report
@@ -280,6 +308,7 @@ def _compared(program, result, batches, method, names):
         real=result.real,
         signs={names.get(number, f'{number - first} (threshold)'): float(d / c) for number, d, c in zip(bits, different, counted)},
         correlation=_correlation(expected, found),
+        told_apart=_share_told_apart(expected, found, all((batch == batches[0][0]).all() for batch in batches)),
         same_class=float((expected.argmax(axis=1) == found.argmax(axis=1)).mean()) if classes else None,
         ranges=method,
         changes={},
@@ -291,6 +320,18 @@ def _correlation(x, y):
     x, y = x - x.mean(), y - y.mean()
     power = np.sqrt((x * x).sum() * (y * y).sum())
     return float((x * y).sum() / power) if power else float((x == y).all())
+
+
+def _share_told_apart(x, y, are_same):
+    """Return the share of images whose outputs `y` differ from those of the median image, of those whose outputs `x` do.
+
+    The correlation of all outputs may be that of one image with large outputs, while those of all others became the same. `are_same` is
+    whether all images are the same.
+    """
+    least = _SAME * np.median(np.abs(x))
+    before, after = (np.abs(array - np.median(array, axis=0)).max(axis=1) for array in (x, y))
+    differs = before > least
+    return float((after[differs] > _LOST * before[differs]).mean()) if differs.any() else float(are_same)
 
 
 def _listed(counts):

@@ -1,5 +1,6 @@
 """Images for calibration: from an array, a file of one, or what networks are evaluated on."""
 
+import numbers
 import os
 
 import numpy as np
@@ -7,15 +8,16 @@ import numpy as np
 from ...arithmetic import ceil_div, evenly_spaced
 from ...errors import UserError
 from ...files.npy import open_npy
-from .calibration import require_known
+from .calibration import MIN_CORRELATION, require_known
 from .packing import Calibration
 
 MAX_IMAGES = 256
 _BATCH = 16
 _THREADS = 2
+_SMALLEST = 1e-30  # of the largest number of inputs
 
 
-def read_calibration(source, ranges, keep_float, spec, half):
+def read_calibration(source, ranges, keep_float, spec, half, min_correlation=MIN_CORRELATION):
     """Return the `Calibration` of a conversion, or None without images.
 
     Parameters
@@ -28,6 +30,8 @@ def read_calibration(source, ranges, keep_float, spec, half):
         Preprocessing of the network.
     half : bool
         Whether weights are stored in half precision, which excludes 8-bit layers.
+    min_correlation : float
+        From -1 to 1.
 
     Raises
     ------
@@ -35,6 +39,8 @@ def read_calibration(source, ranges, keep_float, spec, half):
         If the arguments exclude each other, or there are no images.
     """
     require_known(ranges)
+    if not isinstance(min_correlation, numbers.Real) or not -1 <= min_correlation <= 1:
+        raise UserError(f'min_correlation is a number from -1 to 1, not {min_correlation!r}')
     if source is None:
         if keep_float:
             raise UserError('keep_float names layers that do not become 8-bit integers: give calibration, too, or leave it out')
@@ -43,7 +49,7 @@ def read_calibration(source, ranges, keep_float, spec, half):
         raise UserError(
             'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
         )
-    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float)
+    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float, min_correlation)
 
 
 def calibration_batches(source, spec):
@@ -99,4 +105,9 @@ def _of_array(array, spec, what):
     batches = [array[part] for part in np.array_split(chosen, ceil_div(len(chosen), _BATCH))]
     if not all(np.isfinite(batch).all() for batch in batches):
         raise UserError(f'{what} have values that are not finite')
+    largest = max(np.abs(batch).max() for batch in batches)
+    if 0 < largest < _SMALLEST:
+        raise UserError(
+            f'{what} have no number larger than {largest:.3g}, which is nearly 0: they do not have the preprocessing of the network'
+        )
     return [spec.normalized(batch) if batch.dtype == np.uint8 else np.ascontiguousarray(batch) for batch in batches]

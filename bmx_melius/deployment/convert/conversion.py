@@ -16,7 +16,7 @@ from ...files.symbol_json import SymbolJson
 from ...reporting import LOG, ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from .calibration import RANGES
+from .calibration import MIN_CORRELATION, RANGES
 from .calibration_images import read_calibration
 from .packing import pack
 from .report import Report
@@ -37,6 +37,7 @@ def convert(
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
+    min_correlation: float = MIN_CORRELATION,
     progress: bool = True,
 ) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
@@ -70,6 +71,10 @@ def convert(
         numbers on each side; ``'minmax'``, all numbers.
     keep_float : sequence of str
         With `calibration`, real-valued layers that remain float32, by the names in the report (``report.quantization.changes``).
+    min_correlation : float
+        Lowest correlation of the outputs with 8-bit layers and those with float layers, on the calibration images, and lowest share of
+        the images that the outputs tell apart. Below, the images or their preprocessing are not those of the network, or its layers need
+        more than 8 bits. -1: any.
     progress : bool
         Show on the terminal what takes over two seconds, with the time left.
 
@@ -81,8 +86,8 @@ def convert(
     ------
     UserError
         If a file, parameter or node cannot be converted; the message names it. If `class_names` are not one for each class. If there are
-        no calibration images, or `half` is set with them. If `keep_float` has another name, or there is no `calibration`. No file is
-        written.
+        no calibration images, `half` is set with them, or the correlation is below `min_correlation`. If `keep_float` has another name, or
+        there is no `calibration`. No file is written.
     OSError
         If a file cannot be written.
 
@@ -113,7 +118,8 @@ def convert(
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
-    calibrated = read_calibration(calibration, ranges, keep_float, Description(fields, 'the description').input_spec(), half)
+    spec = Description(fields, 'the description').input_spec()
+    calibrated = read_calibration(calibration, ranges, keep_float, spec, half, min_correlation)
     packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated, functools.partial(ProgressLine, shown=progress))
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)

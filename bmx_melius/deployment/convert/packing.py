@@ -27,7 +27,7 @@ from ..program.packed_operator import is_packed
 from ..program.program import Program
 from . import folding
 from .assembly import assemble
-from .calibration import quantized
+from .calibration import MIN_CORRELATION, quantized
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
 from .report import Left, Report
@@ -49,12 +49,15 @@ class Calibration:
         Preprocessing of the input.
     keep_float : sequence of str
         Nodes of layers that remain float32.
+    min_correlation : float
+        Lowest correlation of the outputs with those of float layers.
     """
 
     batches: list
     ranges: str
     input_spec: object
     keep_float: Sequence[str] = ()
+    min_correlation: float = MIN_CORRELATION
 
 
 @dataclasses.dataclass
@@ -155,7 +158,15 @@ def _quantize(programs, words, partition, calibration, progress):
     names = {number: entry.node.name for number, entry in lowered.origins.items()}
     layers = [node.name for node in lowered.float_layers]
     result, report = quantized(
-        lowered.program, calibration.batches, calibration.ranges, calibration.input_spec, names, layers, calibration.keep_float, progress
+        lowered.program,
+        calibration.batches,
+        calibration.ranges,
+        calibration.input_spec,
+        names,
+        layers,
+        calibration.keep_float,
+        calibration.min_correlation,
+        progress,
     )
     words[region] = result.program.to_words()
     programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, middles={})

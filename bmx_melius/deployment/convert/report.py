@@ -118,7 +118,7 @@ class Report:
         )
         return (
             f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
-            f'(most at {found.deviating_node or "none"})\n{engine}'
+            f'(most at {found.deviating_node or "none"})' + (f'\n{engine}' if found.engine != '' else '')
         )
 
 

@@ -56,8 +56,8 @@ class Verification:
     deviations : dict of str to float
         That difference for each node, in the order of computation.
     engine : str or None
-        Instruction set with which the engine computed the same sample; None if it has not been compiled. The attributes above are the
-        results of the interpreter.
+        Instruction set with which the engine computed the same sample; None if it has not been compiled, '' if it was not compared. The
+        attributes above are the results of the interpreter.
     engine_values : int
         Number of values of the engine compared.
     engine_deviation : float

@@ -13,12 +13,13 @@ from ...files.exported import Exported
 from ...reporting import ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from ..convert.calibration import RANGES
+from ..convert.calibration import MIN_CORRELATION, RANGES
 from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from . import normalization  # noqa: F401  registers its translations
+from .batches import with_one_image
 from .evaluation import Evaluator, input_shapes
 from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
@@ -26,6 +27,8 @@ from .layers import READS_REAL, REAL_WEIGHTS
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
+from .reading_back import read_back
+from .stored_programs import stored_program
 from .ties import share_of_ties, with_comparisons
 from .translation import Translator
 from .trial import require_computable
@@ -85,6 +88,7 @@ def import_onnx(
     calibration: 'Union[np.ndarray, Path, None]' = None,
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
+    min_correlation: float = MIN_CORRELATION,
     progress: bool = True,
 ) -> ImportReport:
     """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
@@ -99,7 +103,8 @@ def import_onnx(
     prefix : path
         Prefix of the files to write.
     input_shape : tuple of int, or dict of str to tuple of int, or None
-        Shape of the input, batch included. Default: that of the model, with batch 1 if it is open.
+        Shape of the input, batch included. Default: that of the model, with batch 1 if its batch is open, or more than two images
+        that do not depend on each other.
     zero_is_positive : bool
         A sign that is 0 for an argument of 0, as PyTorch's, has three levels. True: it becomes 1 there. False: it is refused.
     verify : bool
@@ -110,7 +115,7 @@ def import_onnx(
         Preprocessing of images, for `Session.classify`.
     class_names : sequence of str or None
         Names of the classes.
-    calibration, ranges, keep_float
+    calibration, ranges, keep_float, min_correlation
         Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
     progress : bool
         Show on the terminal what takes over two seconds, with the time left.
@@ -140,12 +145,16 @@ def import_onnx(
     """
     exported = Exported(prefix)
     exported.require_writable()
-    calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half)
+    calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half, min_correlation)
     lines = functools.partial(ProgressLine, shown=progress)
     with lines(total=2, description='computing the model', unit='times') as line:
         require_computable(model_file, input_shape)
         line.update()
         model = read_model(model_file)
+        stored = stored_program(model.proto, model.path)
+        if stored:
+            return _read_back(model, *stored, exported, calibrated or half, input_spec, class_names)
+        model = with_one_image(model) if input_shape is None else model
         evaluator = Evaluator(model, input_shapes(model, input_shape))
     for name in model.outputs:
         if name not in evaluator.varying:
@@ -197,19 +206,44 @@ def import_onnx(
         for name, share in shares.items()
         if share >= _FREQUENT
     ]
+    shapes = [(1, *evaluator.shape(name)[1:]) for name in outputs]
+    fields = _description(input_spec, class_names, shapes, outputs, model.path)
+    found = ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
+    return _written(exported, packed.symbol, packed.arrays, fields, found, model)
+
+
+def _read_back(model, program, order, exported, changes_layers, input_spec, class_names):
+    """Write a program that `export-onnx` stored in a model."""
+    if changes_layers:
+        raise UserError(f'{model.path} has layers of 8-bit integers: import it without half (--half) and calibration (--int8)')
+    symbol, arrays, layers_, report = read_back(model, program, order)
+    values = program.values()
+    shapes = [(1, values[program.outputs[number]].channels) for number in order]
+    fields = _description(input_spec, class_names, shapes, model.outputs, model.path)
+    note = 'the program is the one of which the model was made, compared with it operation by operation'
+    return _written(exported, symbol, arrays, fields, ImportReport(layers_, model.outputs, [note], report), model)
+
+
+def _description(input_spec, class_names, shapes, outputs, path):
+    """Return the description of the network; `shapes` are those of its outputs."""
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
     if class_names is not None:
-        shapes = [(1, *evaluator.shape(name)[1:]) for name in outputs]
-        require_names(class_names, number_of_classes(shapes, model.path), 'class_names')
+        require_names(class_names, number_of_classes(shapes, path), 'class_names')
         fields['class_names'] = list(class_names)
     if len(outputs) > 1:
         fields['output_names'] = outputs
-    exported.write_symbol(packed.symbol, packed.arrays, fields)
-    report.symbol_file, report.params_file = exported.symbol_file, exported.parameter_file(0)
-    report.size_before, report.size_after = model.size, os.path.getsize(report.params_file)
-    return ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
+    return fields
+
+
+def _written(exported, symbol, arrays, fields, report, model):
+    """Write the files of an import; return its report."""
+    exported.write_symbol(symbol, arrays, fields)
+    conversion = report.conversion
+    conversion.symbol_file, conversion.params_file = exported.symbol_file, exported.parameter_file(0)
+    conversion.size_before, conversion.size_after = model.size, os.path.getsize(conversion.params_file)
+    return report
 
 
 def _as_stored(found, report):

@@ -46,9 +46,9 @@ def input_shapes(model, input_shape):
         return shapes
     shapes = {}
     for name, sizes in model.inputs.items():
-        shape = (sizes[0] or 1, *sizes[1:])
+        shape = (None,) if sizes is None else (sizes[0] or 1, *sizes[1:])
         if None in shape:
-            spelled = ','.join(str(size or '?') for size in shape)
+            spelled = 'it has none' if sizes is None else ','.join(str(size or '?') for size in shape)
             raise UserError(f'{model.path} leaves the shape of its input {name} open ({spelled}): give it (--input-shape)')
         shapes[name] = shape
     return shapes_by_name(shapes)

@@ -18,6 +18,7 @@ from ...errors import UserError
 from ..program import reference
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import BITS_KIND, OPERATIONS, PADDING
+from .stored_programs import store_program
 
 OPSET = 13
 IR_VERSION = 8  # supported by ONNX 1.10 and newer
@@ -82,7 +83,7 @@ def verify(model, program, inputs):
     import onnx
     import onnxruntime
 
-    names = _value_names(program, [node.name for node in model.graph.input])
+    names = value_names(program, [node.name for node in model.graph.input])
     observed = onnx.ModelProto()
     observed.CopyFrom(model)
     del observed.graph.output[:]
@@ -115,7 +116,7 @@ def _difference(operation, given, expected, found):
         return float(np.where(found == expected, 0, np.abs(found - expected) / magnitude).max())
 
 
-def _value_names(program, input_names):
+def value_names(program, input_names):
     """Return the name of each value of the program in the model."""
     results = (f'{operation.name}{number}' for number, operation in enumerate(program.operations, len(input_names)))
     return [*input_names, *(_free(name, input_names) for name in results)]
@@ -138,7 +139,7 @@ class _Model:
     def build(self, input_names, output_order):
         helper, floats = self._onnx.helper, self._onnx.TensorProto.FLOAT
         inputs = []
-        self._names, self._taken = _value_names(self._program, input_names), set(input_names)
+        self._names, self._taken = value_names(self._program, input_names), set(input_names)
         for name, value in zip(input_names, self._program.inputs):
             free = ['batch', value.channels] if value.flat else ['batch', value.channels, f'{name}_height', f'{name}_width']
             inputs.append(helper.make_tensor_value_info(name, floats, free))
@@ -175,6 +176,7 @@ class _Model:
             opset_imports=[helper.make_opsetid('', OPSET)],
         )
         self._onnx.checker.check_model(model)
+        store_program(model, self._program, range(len(self._program.outputs)) if output_order is None else output_order)
         return model
 
     def _add(self, operator, *inputs, **attributes):
@@ -186,7 +188,7 @@ class _Model:
     def _constant(self, name, array):
         """Add a constant and return its name."""
         name = _free(f'{self._label}/{name}{len(self._constants)}', self._taken)
-        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self._constants.append(self._onnx.numpy_helper.from_array(np.asarray(array, order='C'), name))
         return name
 
     def _floats(self, name, array):

@@ -147,7 +147,7 @@ class _Layout:
         proto.graph.node.extend(self._nodes)
         proto.graph.initializer.extend(self._initializers)
         for entry in proto.graph.input:
-            if entry.name in self.moved_inputs:
+            if entry.name in self.moved_inputs and entry.type.tensor_type.HasField('shape'):
                 axes = entry.type.tensor_type.shape.dim
                 sizes = [onnx.TensorShapeProto.Dimension() for _ in axes]
                 for size, axis in zip(sizes, to_second(len(axes))):

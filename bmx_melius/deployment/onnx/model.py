@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from ...errors import UserError, is_printable, last_line
-from . import qonnx
+from . import forms, qonnx
 from .other_formats import other_format
 
 MAX_BYTES = 1 << 30  # of a file with its external data
@@ -57,8 +57,8 @@ class Model:
         Without external data, functions, and operators of QONNX.
     operators : list of Operator
         In topological order.
-    inputs : dict of str to tuple of (int or None)
-        Shapes of the inputs; None for sizes that the model leaves open.
+    inputs : dict of str to tuple of (int or None), or None
+        Shapes of the inputs; None for sizes that the model leaves open, and for a shape that it does not have.
     outputs : list of str
     size : int
         Bytes of the file and its external data.
@@ -116,27 +116,47 @@ def read_model(path):
     if not proto.graph.node or not proto.graph.output or not proto.opset_import:
         raise UserError(_not_a_model(path, content, 'it has no operators, or no output'))
     _require_opset(proto, path)
+    forms.take_known_version(onnx, proto, path)
     proto = _without_functions(onnx, proto, path)
     del proto.graph.value_info[:]  # shapes are those that ONNX Runtime finds
     if len(proto.graph.node) > MAX_NODES:
         raise UserError(f'{path} has {len(proto.graph.node)} operators; at most {MAX_NODES} are read')
     _refuse_foreign(onnx, proto, path)
     size += _load_external_data(onnx, proto, path, MAX_BYTES - size)
-    for tensor in _tensors(proto):
+    for tensor in forms.tensors(proto):
         try:
             onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # of NumPy and onnx
             raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
-    precision, whole = _make_float32(onnx, proto), _take_whole_numbers(onnx, proto)
+    precision, whole = forms.make_float32(onnx, proto), forms.take_whole_numbers(onnx, proto)
     _name_nodes(proto)
     if any(map(qonnx.is_quantizer, proto.graph.node)):
         proto = qonnx.without_quantizers(onnx, proto, path)
-        _name_nodes(proto)
+    forms.give_axes(onnx, proto)
+    _name_nodes(proto)
+    _require_valid(onnx, proto, path)
+    forms.make_known_types(onnx, proto)
+    forms.put_weights_right(onnx, proto)
+    _name_nodes(proto)
+    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, whole=whole)
+
+
+def _require_valid(onnx, proto, path):
+    """Raise `UserError` unless a model is valid. Inputs and outputs may have no shape, and no type, which is that of real numbers then."""
+    shapeless = []
+    for value in (*proto.graph.input, *proto.graph.output):
+        if not value.type.WhichOneof('value') or value.type.HasField('tensor_type'):
+            kind = value.type.tensor_type
+            kind.elem_type = kind.elem_type or onnx.TensorProto.FLOAT
+            if not kind.HasField('shape'):
+                shapeless.append(kind)
+                kind.shape.SetInParent()  # the checker requires one
     try:
         onnx.checker.check_model(proto)
     except Exception as error:  # ValidationError, and those of protobuf
         raise UserError(f'{path} is not a valid ONNX model: {_first_line(error)}') from error
-    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, whole=whole)
+    for kind in shapeless:
+        kind.ClearField('shape')
 
 
 def model_of(onnx, proto, path, size):
@@ -266,17 +286,11 @@ def _require_numbers(onnx, tensor, where, path):
         raise UserError(f'{path}: {where} has the shape {tuple(tensor.dims)[:20]}; tensors of up to {MAX_RANK} axes are read')
 
 
-def _tensors(proto):
-    """Return the constants of a model, and those in attributes."""
-    attributes = (attribute for node in proto.graph.node for attribute in node.attribute)
-    return [*proto.graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField('t'))]
-
-
 def _load_external_data(onnx, proto, path, allowed):
     """Load the external data of tensors from the folder of the file; return their bytes."""
     folder = os.path.realpath(os.path.dirname(path) or '.')
     total = 0
-    for tensor in _tensors(proto):
+    for tensor in forms.tensors(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -307,55 +321,6 @@ def _load_external_data(onnx, proto, path, allowed):
     return total
 
 
-def _make_float32(onnx, proto):
-    """Make the real numbers of a model float32 if its inputs or weights have another precision; return the name of that, '' if not."""
-    types = {onnx.TensorProto.FLOAT16: 'float16', onnx.TensorProto.BFLOAT16: 'bfloat16', onnx.TensorProto.DOUBLE: 'float64'}
-    inputs = [value.type.tensor_type.elem_type for value in proto.graph.input]
-    weights = [tensor.data_type for tensor in _tensors(proto) if len(tensor.dims) > 1]
-    found = [types[number] for number in (*inputs, *weights) if number in types]
-    if not found:
-        return ''
-    largest = np.finfo(np.float32).max
-    for tensor in _tensors(proto):
-        if tensor.data_type in types:
-            array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-            array = np.where(np.isfinite(array), np.clip(array, -largest, largest), array).astype(np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-    for node in proto.graph.node:
-        for attribute in node.attribute:
-            if node.op_type == 'Cast' and attribute.name == 'to' and attribute.i in types:
-                attribute.i = onnx.TensorProto.FLOAT
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.type.tensor_type.elem_type in types:
-            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    return found[0]
-
-
-def _take_whole_numbers(onnx, proto):
-    """Make inputs of 8-bit integers float32; return their names. `DequantizeLinear` of such an input becomes its arithmetic."""
-    integers = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    inputs = [entry for entry in proto.graph.input if entry.name not in constants and entry.type.tensor_type.elem_type in integers]
-    names, nodes = {entry.name for entry in inputs}, []
-    if not inputs:
-        return ()
-    for entry in inputs:
-        entry.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    for node in proto.graph.node:
-        if node.op_type != 'DequantizeLinear' or node.input[0] not in names:
-            nodes.append(node)
-            continue
-        x, make = node.input[0], onnx.helper.make_node
-        if len(node.input) > 2 and node.input[2]:
-            zero, difference = f'{node.output[0]}_zero_point', f'{node.output[0]}_difference'
-            nodes += [make('Cast', [node.input[2]], [zero], to=onnx.TensorProto.FLOAT), make('Sub', [x, zero], [difference])]
-            x = difference
-        nodes.append(make('Mul', [x, node.input[1]], [node.output[0]], name=node.name))
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    return tuple(entry.name for entry in inputs)
-
-
 def _name_nodes(proto):
     """Give each node without a name, or with that of another one, its own."""
     seen, repetitions = set(), collections.Counter()
@@ -384,6 +349,8 @@ def _shape_of(onnx, value, path):
     kind = value.type.tensor_type
     if not value.type.HasField('tensor_type') or kind.elem_type != onnx.TensorProto.FLOAT:
         raise UserError(f'{path}: the input {value.name} is not a tensor of real numbers: export a network that takes float32')
-    if not kind.HasField('shape') or not 1 <= len(kind.shape.dim) <= MAX_RANK:
-        raise UserError(f'{path}: the input {value.name} has no shape: give the shape when the network is exported')
+    if not kind.HasField('shape'):
+        return None
+    if not 1 <= len(kind.shape.dim) <= MAX_RANK:
+        raise UserError(f'{path}: the input {value.name} has {len(kind.shape.dim)} axes; 1 to {MAX_RANK} are read')
     return tuple(axis.dim_value if axis.dim_value > 0 else None for axis in kind.shape.dim)

@@ -7,6 +7,7 @@ Their files declare old versions of ONNX's operators, in which roundings do not 
 import numpy as np
 
 from ...errors import UserError, last_line, printable
+from .forms import constants
 
 DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general', 'finn')
 _OPSET = 13  # of ONNX's operators, to which older models are converted
@@ -39,12 +40,10 @@ def without_quantizers(onnx, proto, path):
             raise UserError(f'{path} cannot be converted to version {_OPSET} of the operators of ONNX: {last_line(error)}') from error
     nodes, ranks = list(proto.graph.node), _ranks(onnx, proto)
     del proto.graph.node[:]
-    known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    known = constants(onnx, proto)
     for number, node in enumerate(nodes):
         if not is_quantizer(node):
             proto.graph.node.append(node)
-            if node.op_type == 'Constant':
-                known.update((node.output[0], onnx.numpy_helper.to_array(a.t)) for a in node.attribute if a.name == 'value')
             continue
         _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, ranks)
     kept = [entry for entry in proto.opset_import if entry.domain not in DOMAINS]
@@ -99,9 +98,7 @@ class _Quantizer:
         return self._op('Mul', [self._signs(x), scale])
 
     def _quant(self, x, scale, zero_point, bits):
-        width = self._number(bits, 'number of bits')
-        if not 1 <= width <= 32:
-            raise UserError(f'{self._where} quantizes to {width:g} bits; 1 to 32 are supported')
+        width = self._bits(bits)
         scaled = self._op('Add', [self._op('Div', [x, scale]), zero_point])
         if width == 1 and self._attributes.get('signed', 1):
             levels = self._signs(scaled)
@@ -114,14 +111,14 @@ class _Quantizer:
         """Add the truncation of integers to their upper bits: in the first version by the difference of bits, then by that of scales."""
         y = self._op('Round', [self._op('Add', [self._op('Div', [x, scale]), zero_point])])
         if len(rest) == 1:
-            step = self._constant(2.0 ** (self._number(bits, 'number of bits') - self._number(rest[0], 'number of bits')))
+            step = self._constant(2.0 ** (self._bits(bits) - self._bits(rest[0])))
             y = self._rounded(self._op('Div', [y, step]), 'FLOOR')
             return self._op('Mul', [self._op('Sub', [y, zero_point]), scale])
         before, after = self._number(scale, 'scale'), self._number(rest[0], 'scale')
-        if not (before > 0 and after > 0):
+        if not (0 < before < np.inf and 0 < after < np.inf):
             raise UserError(f'{self._where} truncates from a scale of {before:g} to {after:g}; positive numbers are supported')
         step = self._constant(2.0 ** np.round(np.log2(after / before)))
-        y = self._rounded(self._clipped(self._op('Div', [y, step]), self._number(rest[1], 'number of bits')), 'FLOOR')
+        y = self._rounded(self._clipped(self._op('Div', [y, step]), self._bits(rest[1])), 'FLOOR')
         return self._op('Mul', [self._op('Sub', [y, self._op('Div', [zero_point, step])]), rest[0]])
 
     def _multi_threshold(self, x, thresholds, known, ranks):
@@ -140,7 +137,9 @@ class _Quantizer:
             at_least = self._op('Not', [self._op('Less', [x, self._constant(column.reshape(shape))])])
             counted.append(self._op('Cast', [at_least], to=self._onnx.TensorProto.FLOAT))
         count = self._op('Sum', counted) if len(counted) > 1 else counted[0]
-        scale, bias = (float(self._attributes.get(name, default)) for name, default in (('out_scale', 1), ('out_bias', 0)))
+        scale, bias = (self._attributes.get(name, default) for name, default in (('out_scale', 1.0), ('out_bias', 0.0)))
+        if not isinstance(scale, float) or not isinstance(bias, float):
+            raise UserError(f'{self._where} has an out_scale or out_bias that is not a number')
         return self._op('Add', [self._op('Mul', [count, self._constant(scale)]), self._constant(bias)])
 
     def _signs(self, x):
@@ -168,6 +167,12 @@ class _Quantizer:
     def _text(self, name, default):
         value = self._attributes.get(name, default)
         return value.decode(errors='replace') if isinstance(value, bytes) else str(value)
+
+    def _bits(self, name):
+        width = self._number(name, 'number of bits')
+        if not 1 <= width <= 32:
+            raise UserError(f'{self._where} quantizes to {width:g} bits; 1 to 32 are supported')
+        return width
 
     def _number(self, name, what):
         array = self._known.get(name)

@@ -15,8 +15,11 @@ import sys
 
 from ...errors import UserError, last_line
 from ..program.limits import MEMORY_VARIABLE, memory_limit
+from .batches import with_one_image
 from .evaluation import Evaluator, input_shapes
 from .model import read_model
+from .reading_back import read_back
+from .stored_programs import stored_program
 
 MAX_SECONDS = 60  # of processor time, to read a model and compute it once
 _OUT_OF_MEMORY = ('Failed to allocate memory', 'bad allocation', 'bad_alloc')  # of ONNX Runtime
@@ -72,6 +75,11 @@ def refusal_of(path, input_shape, memory, seconds):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         model = read_model(path)
+        stored = stored_program(model.proto, path)
+        if stored:
+            read_back(model, *stored)
+            return ''
+        model = with_one_image(model) if input_shape is None else model
         Evaluator(model, input_shapes(model, input_shape))
     except UserError as error:
         if not any(message in str(error) for message in _OUT_OF_MEMORY):

@@ -18,7 +18,7 @@ from support.small_networks import initialized, randomize_statistics, sequence
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.data.small_images import open_digits
-from bmx_melius.deployment.convert.calibration import RANGES, quantized
+from bmx_melius.deployment.convert.calibration import RANGES, _share_told_apart, quantized
 from bmx_melius.deployment.convert.calibration_images import calibration_batches
 from bmx_melius.deployment.convert.equalization import ChannelStatistics, channel_factors
 from bmx_melius.deployment.convert.quantization import quantize
@@ -251,6 +251,7 @@ def test_a_comparison_of_integers_is_that_of_the_numbers_they_stand_for():
         (np.zeros((2, 3), np.uint8), 'must be an array (N, channels, height, width) of float32 or uint8'),
         (np.zeros((2, 3, 0, 8), np.float32), 'there are no images'),
         (np.full((2, 3, 8, 8), np.nan, np.float32), 'the calibration images have values that are not finite'),
+        (np.full((2, 3, 8, 8), 1e-41, np.float32), 'have no number larger than 1e-41, which is nearly 0'),
         (np.zeros((2, 4, 8, 8), np.float32), '(batch, 3, height, width)'),
         (np.zeros((2, 3, 8, 8), np.uint8), 'normalization of the network is not known'),
         ('nothing', 'is not known: the network has no description'),
@@ -269,6 +270,51 @@ def test_calibration_images_that_do_not_fit_are_refused_in_one_line(calibration,
 def test_a_single_or_constant_image_is_enough(x, small, tmp_path):
     report = bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=x)
     assert np.isfinite(bmx.Session(tmp_path / 'x')(x)).all() and report.quantization.layers == 1
+
+
+def strange_images(kind):
+    x = np.random.RandomState(0).normal(size=(16, 3, 32, 32)).astype(np.float32)
+    if kind == 'one large number':
+        x[3, 1, 5, 7] = 1e15
+    return x * np.float32(1e-25) if kind == 'numbers that are nearly 0' else x
+
+
+@needs_engine
+@pytest.mark.parametrize('kind', ['one large number', 'numbers that are nearly 0'])
+def test_images_after_which_the_outputs_are_others_are_refused_unless_allowed(kind, export, tmp_path, run):
+    net = initialized(get_model('birealnet18', classes=10, **of_size('birealnet18', 32)), (1, 3, 32, 32))
+    randomize_statistics(net)
+    symbol, params = export(net)
+    np.save(tmp_path / 'x.npy', strange_images(kind))
+    arguments = ['convert', symbol, params, tmp_path / 'int8', '--input-shape', '1,3,32,32', '--no-verify', '--int8', tmp_path / 'x.npy']
+    status, _, error = run(*arguments)
+    assert status == 2 and 'less than 0.5; nothing was written' in error and error.count('\n') == 1
+    assert not list(tmp_path.glob('int8*'))
+    status, output, _ = run(*arguments, '--min-correlation', '-1')
+    assert status == 0 and 'correlation of outputs: ' in output and (tmp_path / 'int8-0000.params').exists()
+
+
+def test_images_are_told_apart_by_outputs_that_differ_also_where_one_is_large():
+    random = np.random.RandomState(0)
+    x = random.normal(size=(31, 10)) + 100 * np.arange(10)
+    same = np.broadcast_to(x[0], x.shape)
+    assert (_share_told_apart(x, x + 3, False), _share_told_apart(x, same, False)) == (1, 0)
+    large, other = x.copy(), same.copy()
+    large[3] = other[3] = 1e9 * np.arange(10)
+    assert np.corrcoef(large.ravel(), other.ravel())[0, 1] > 0.999 and _share_told_apart(large, other, False) == pytest.approx(1 / 31)
+    assert (_share_told_apart(same, x, True), _share_told_apart(same, same, False)) == (1, 0)
+
+
+@needs_engine
+def test_the_lowest_correlation_is_a_number_from_minus_one_to_one(small, tmp_path, run):
+    x = np.random.RandomState(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
+    with pytest.raises(UserError, match='less than 1; nothing was written'):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=x, min_correlation=1)
+    for wrong in (2, -1.5, np.nan, 'much', None):
+        with pytest.raises(UserError, match='min_correlation is a number from -1 to 1'):
+            bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=x, min_correlation=wrong)
+    status, _, error = run('convert', *small, tmp_path / 'x', '--input-shape', '1,3,8,8', '--min-correlation', '0.9')
+    assert status == 2 and '--min-correlation is for --int8 IMAGES' in error
 
 
 @pytest.mark.parametrize(

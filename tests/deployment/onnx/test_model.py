@@ -211,7 +211,6 @@ REFUSED = {
     'integer input': lambda: with_input(onnx.TensorProto.INT64),
     'input without axes': lambda: with_input(FLOAT, ()),
     'input of many axes': lambda: with_input(FLOAT, (1,) * 20),
-    'input without shape': lambda: with_input(FLOAT, None),
     'name that is computed twice': lambda: make([node('Relu', 'x'), node('Neg', 'x')]),
     'cycle': lambda: make([node('Add', 'x b', 'a'), node('Relu', 'a', 'b'), node('Relu', 'b')]),
     'missing input': lambda: make([node('Add', 'x nowhere')]),

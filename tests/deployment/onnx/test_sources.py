@@ -105,6 +105,16 @@ def test_real_valued_layers_of_a_model_become_8_bit_ones(tmp_path):
     assert report.conversion.quantization is not None and bmx.Session(tmp_path / 'packed')(x).shape == (2, 5)
 
 
+def test_images_after_which_the_outputs_of_a_model_are_others_are_refused_unless_allowed(tmp_path, capsys):
+    images = np.random.RandomState(0).normal(size=(16, 3, 32, 32)).astype(np.float32)
+    images[3, 1, 5, 7] = 1e15
+    np.save(tmp_path / 'x.npy', images)
+    arguments = ['import-onnx', unpacked('reactnet18', tmp_path), tmp_path / 'packed', '--zero-is-positive', '--int8', tmp_path / 'x.npy']
+    assert main([*map(os.fspath, arguments)]) == 2
+    assert 'less than 0.5; nothing was written' in capsys.readouterr().err and not list(tmp_path.glob('packed*'))
+    assert main([*map(os.fspath, arguments), '--min-correlation', '-1']) == 0
+
+
 def test_files_are_the_same_without_mxnet(tmp_path):
     model = unpacked('reactnet18', tmp_path)
     bmx.import_onnx(model, tmp_path / 'with', zero_is_positive=True)

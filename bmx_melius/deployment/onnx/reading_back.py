@@ -1,0 +1,62 @@
+"""Import of the models that `export-onnx` makes of programs with layers of 8-bit integers: the program itself, compared with the model."""
+
+import numpy as np
+
+from ...errors import UserError
+from ...files.symbol_json import VARIABLE, SymbolJson
+from ..convert.report import Report
+from ..convert.verification import Verification
+from ..program.packed_operator import NAME, operator_attributes
+from .export import value_names, verify
+from .translation import Layer
+
+_BITS = {'binary_conv': 1, 'int8_conv': 8, 'conv': 32}  # of a weight
+_REASONS = {1: '', 8: 'its weights are 8-bit integers, as in the model', 32: 'its weights are real'}
+
+
+def read_back(model, program, order):
+    """Return what an import writes and reports of a stored program: symbol, arrays, layers and `Report`.
+
+    Parameters
+    ----------
+    model : Model
+    program : bmx_melius.deployment.program.program.Program
+    order : list of int
+        The number of the program output for each output of the model.
+
+    Raises
+    ------
+    UserError
+        If the model computes something else than the program.
+    """
+    names, random = list(model.inputs), np.random.RandomState(0)
+    sizes = [(2, value.channels) if value.flat else (2, value.channels, value.height, value.width) for value in program.inputs]
+    sample = [random.normal(size=size).astype(np.float32) for size in sizes]
+    try:
+        deviation = verify(model.proto, program, sample)
+    except UserError as error:
+        raise UserError(f'{model.path} was changed after its export: {error}') from error
+    except Exception as error:  # of ONNX Runtime, for names or shapes of other values
+        raise UserError(f'{model.path} was changed after its export: the values of its program are not in it') from error
+    layers = []
+    for operation, name in zip(program.operations, value_names(program, names)[len(names) :]):
+        if operation.name in _BITS:
+            bits = _BITS[operation.name]
+            layers.append(Layer(name, operation.arrays['weight'].size, bits, _REASONS[bits]))
+    binary = sum(not layer.reason for layer in layers)
+    values = program.values()[len(names) :]
+    verification = Verification('ONNX Runtime', binary, largest_deviation=deviation, engine='')
+    verification.floats = sum(2 * value.channels * value.height * value.width for value in values)
+    report = Report(1, binary, {}, [], [], [], False, verification)
+    symbol, arrays = _symbol(program, names, order)
+    return symbol, arrays, layers, report
+
+
+def _symbol(program, names, order):
+    """Return the symbol of a network that is one packed operator, JSON, and its arrays."""
+    words, symbol = program.to_words(), SymbolJson(attributes={'mxnet_version': ['int', 10901]})
+    inputs = [[symbol.add(VARIABLE, name, [], {}), 0, 0] for name in names]
+    inputs.append([symbol.add(VARIABLE, 'network_program', [], {'__dtype__': '4', '__shape__': f'({len(words)},)'}), 0, 0])
+    packed = symbol.add(NAME, 'network', inputs, operator_attributes(program))
+    symbol.heads = [[packed, number, 0] for number in order]
+    return symbol.text(indent=2), {'arg:network_program': words}
