@@ -25,7 +25,7 @@ from . import tensors, uploads
 from .limits import Refusal
 
 LENGTHS = struct.Struct('<II')  # of the JSON object, and of the bytes after it
-_LOG_BYTES = 2000  # for a request
+LOG_BYTES = 2000  # of a request
 _PIPE_BYTES = 1 << 20  # more than a pipe holds
 
 
@@ -76,37 +76,42 @@ def _image(body, spec, pixels, form, max_cost=math.inf):
         raise Refusal(422, str(error), 'damaged') from error
 
 
-class _Log:
-    """Standard error of this process in its place, of which the first `_LOG_BYTES` bytes of each request are written there.
+class RequestLog:
+    """Within the block, standard error of this process: its first `LOG_BYTES` bytes for each request are written to the former one.
 
     What a library writes about a request can be several times as long as the request.
     """
 
-    def __init__(self):
+    def __enter__(self):
         self._log = os.dup(2)
         self._source, sink = os.pipe()
         for end in (self._source, sink):
             os.set_blocking(end, False)  # what does not fit into the pipe is lost
         os.dup2(sink, 2)
         os.close(sink)
+        return self
 
-    def write_beginning(self):
+    def __exit__(self, *_):
+        os.dup2(self._log, 2)
+        os.close(self._log)
+        os.close(self._source)
+
+    def end_request(self):
         """Write the beginning of what has been written since the last call."""
         with contextlib.suppress(BlockingIOError):  # nothing
             text = os.read(self._source, _PIPE_BYTES)
-            os.write(self._log, text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + b'...\n')
+            os.write(self._log, text if len(text) <= LOG_BYTES else text[: LOG_BYTES - 4] + b'...\n')
 
 
 def main(memory):
     """Answer the messages on standard input, until its end, with at most `memory` bytes of data."""
-    log = _Log()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the service ends this process, after the requests that it has accepted
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.freeze()
     gc.disable()  # it would look at all lists of a JSON text again and again while it is parsed
-    with open(os.dup(0), 'rb') as requests, open(os.dup(1), 'wb') as answers:
+    with RequestLog() as log, open(os.dup(0), 'rb') as requests, open(os.dup(1), 'wb') as answers:
         os.dup2(2, 1)  # what libraries print must not mix with the answers
         while True:
             lengths = requests.read(LENGTHS.size)
@@ -123,9 +128,9 @@ def main(memory):
                 os._exit(1)
             except Exception:
                 traceback.print_exc()
-                log.write_beginning()
+                log.end_request()
                 os._exit(1)
-            log.write_beginning()
+            log.end_request()
 
 
 if __name__ == '__main__':

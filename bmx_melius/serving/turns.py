@@ -41,7 +41,7 @@ class Turns:
         Parameters
         ----------
         cost : int
-            Pixels that are decoded, or bytes of JSON that are parsed, which take as long.
+            Pixels that are decoded, or as many as take as long as what is read.
         """
         loop, is_large = asyncio.get_running_loop(), cost > LARGE
         turn = loop.create_future()

@@ -237,7 +237,7 @@ def test_what_libraries_write_about_a_request_is_cut(colour, uploads, capfd):
         for _ in range(3):
             assert client.post(CLASSIFY, body, {'Content-Type': 'multipart/form-data; boundary=b'})[0] in (400, 415)
         assert client.post(CLASSIFY, uploads[0].read_bytes())[0] == 200
-    assert len(capfd.readouterr().err) <= 3 * 2010
+    assert len(capfd.readouterr().err) <= 3 * reading.LOG_BYTES
 
 
 WRITING = """\
@@ -262,7 +262,7 @@ def test_all_that_a_process_writes_while_it_reads_a_request_is_cut_and_a_short_l
     bodies = [b'short line\n', b'z' * 3_000_000, b'defect']
     output, errors = process.communicate(b''.join(b''.join(reading.message({}, body)) for body in bodies), timeout=60)
     assert output == 2 * b''.join(reading.message({}, b'')) and process.returncode == 1
-    assert errors.startswith(b'short line\nyyy') and b'zzz' in errors and b'Traceback' in errors and len(errors) <= 3 * 2010
+    assert errors.startswith(b'short line\nyyy') and b'zzz' in errors and b'Traceback' in errors and len(errors) <= 3 * reading.LOG_BYTES
 
 
 def test_an_error_in_the_log_is_cut(folder, capsys):
