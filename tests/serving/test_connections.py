@@ -350,6 +350,20 @@ async def test_connections_without_any_request_are_refused_for_new_ones_after_a_
 
 
 @scenario
+async def test_connections_that_were_lost_are_not_closed_again_in_place_of_refusing_a_new_one():
+    service = Service(max_connections=1)
+    lost = service.connect()
+    await lost.send(REQUEST)
+    lost.abort()
+    await some_turns()
+    busy = service.connect()
+    await busy.send(POST + b'12345')
+    refused = service.connect()
+    await some_turns()
+    assert refused.ended == 'closed' and busy.ended is None
+
+
+@scenario
 async def test_connections_that_have_ended_leave_room():
     service = Service(max_connections=1)
     for _ in range(3):
