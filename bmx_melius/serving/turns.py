@@ -52,9 +52,7 @@ class Turns:
             await turn
             yield
         finally:
-            if turn.cancel():  # it has not begun
-                self._forget_cancelled()
-            elif not turn.cancelled():
+            if not turn.cancel() and not turn.cancelled():  # it has begun
                 self._free += 1
                 self._free_for_large += is_large
                 self._begin()
