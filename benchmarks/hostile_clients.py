@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import numpy as np  # noqa: E402
-from support.hostile_images import with_scans  # noqa: E402
+from support.hostile_images import large_webp, with_scans  # noqa: E402
 
 from bmx_melius.serving.limits import Limits  # noqa: E402
 from bmx_melius.serving.readers import Readers  # noqa: E402
@@ -48,16 +48,34 @@ def byte_by_byte(beginning):
     return attack
 
 
-def posting(path, make_body):
+def posting(path, make_body, kind='application/octet-stream'):
     """Return a client that sends a request and waits for its answer."""
     body = make_body()
 
     def attack(address):
         with contextlib.closing(http.client.HTTPConnection(*address)) as connection:
-            connection.request('POST', path, body)
+            connection.request('POST', path, body, {'Content-Type': kind})
             connection.getresponse().read()
 
     return attack
+
+
+def staying():
+    """Return a client that asks once, and keeps the connection."""
+
+    def attack(address):
+        with socket.create_connection(address) as connection:
+            connection.sendall(_HEALTH + b'\r\n')
+            while connection.recv(1000):
+                pass
+
+    return attack
+
+
+def logged_form():
+    """Return a form with a header of 1 MB, which its parser quotes with four characters for each byte."""
+    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="x"\r\nContent-Transfer-Encoding: '
+    return head + b'\xff' * 1_000_000 + b'\r\n\r\nx\r\n--x--\r\n'
 
 
 def never_reading():
@@ -108,6 +126,13 @@ KINDS = [
         _MANY,
         functools.partial(byte_by_byte, _HEALTH + b'Content-Length: 100000\r\n\r\n'),
     ),
+    Kind('one request, and the connection stays open', LIMITS.connections + 5, staying),
+    Kind(
+        'forms with a header of 1 MB, of which the log gets little',
+        _MAX_REQUESTS,
+        functools.partial(posting, _CLASSIFY, logged_form, 'multipart/form-data; boundary=x'),
+    ),
+    Kind('WebP of 2 kB and 49 megapixels', _MAX_REQUESTS, functools.partial(posting, _CLASSIFY, lambda: large_webp(7000))),
     Kind('images without end, no answer is read', _MAX_REQUESTS, never_reading),
     Kind('one output under 20,000 names', _MAX_REQUESTS, functools.partial(posting, _INFER, amplified)),
     Kind('JPEG of 20,000 scans', _MAX_REQUESTS, functools.partial(posting, _CLASSIFY, lambda: with_scans(20_000, side=1000))),

@@ -18,7 +18,7 @@ import threading
 import traceback
 
 LENGTHS = struct.Struct('<II')  # of the JSON object, and of the bytes after it
-_LOG_BYTES = 2000  # on standard error, for a message
+LOG_BYTES = 2000  # on standard error, about a message
 _PIPE_BYTES = 1 << 20  # more than a pipe holds
 _ENVIRONMENT = {'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
 
@@ -45,25 +45,31 @@ def is_limited(memory):
     return 0 <= limit <= memory
 
 
-class _Log:
-    """Standard error of this process in its place, of which the first `_LOG_BYTES` bytes about each message are written there.
+class MessageLog:
+    """Within the block, standard error of this process: its first `LOG_BYTES` bytes about each message are written to the former one.
 
     What a library writes about a message can be several times as long as the message.
     """
 
-    def __init__(self):
+    def __enter__(self):
         self._log = os.dup(2)
         self._source, sink = os.pipe()
         for end in (self._source, sink):
             os.set_blocking(end, False)  # what does not fit into the pipe is lost
         os.dup2(sink, 2)
         os.close(sink)
+        return self
 
-    def write_beginning(self):
+    def __exit__(self, *_):
+        os.dup2(self._log, 2)
+        os.close(self._log)
+        os.close(self._source)
+
+    def end_message(self):
         """Write the beginning of what has been written since the last call."""
         with contextlib.suppress(BlockingIOError):  # nothing
             text = os.read(self._source, _PIPE_BYTES)
-            os.write(self._log, text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + b'...\n')
+            os.write(self._log, text if len(text) <= LOG_BYTES else text[: LOG_BYTES - 4] + b'...\n')
 
 
 def answer_messages(respond, memory):
@@ -75,14 +81,13 @@ def answer_messages(respond, memory):
         Returns the answer, a list of bytes, to the two parts of a message.
     memory : int
     """
-    log = _Log()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # whoever started this process ends it, after the messages that it has sent
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.freeze()
     gc.disable()  # it would look at all lists of a JSON text again and again while it is parsed
-    with open(os.dup(0), 'rb') as requests, open(os.dup(1), 'wb') as answers:
+    with MessageLog() as log, open(os.dup(0), 'rb') as requests, open(os.dup(1), 'wb') as answers:
         os.dup2(2, 1)  # what libraries print must not mix with the answers
         while True:
             lengths = requests.read(LENGTHS.size)
@@ -99,9 +104,9 @@ def answer_messages(respond, memory):
                 os._exit(1)
             except Exception:
                 traceback.print_exc()
-                log.write_beginning()
+                log.end_message()
                 os._exit(1)
-            log.write_beginning()
+            log.end_message()
 
 
 class LimitedProcesses:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from bmx_melius.limited_process import LimitedProcesses, answer_messages, command_of, is_limited, message
+from bmx_melius.limited_process import LOG_BYTES, LimitedProcesses, answer_messages, command_of, is_limited, message
 
 
 def respond(head, body):
@@ -86,3 +86,27 @@ def test_a_file_in_the_working_directory_is_not_imported(tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, input=b'', capture_output=True)
     assert done.returncode == 0, done.stderr
     assert command[0] == sys.executable
+
+
+WRITING = """\
+import os, sys
+from bmx_melius.limited_process import answer_messages, message
+def respond(head, body):
+    if body == b'defect':
+        raise ValueError(100_000 * 'x')
+    os.write(2, body)  # as a library in C
+    print(100_000 * 'y', file=sys.stderr)
+    print('to standard output')
+    return message({}, b'')
+answer_messages(respond, 1 << 30)
+"""
+
+
+def test_all_that_a_process_writes_about_a_message_is_cut_and_a_short_line_is_not():
+    _, environment = command_of('test_limited_process', 1 << 28)
+    bodies = [b'short line\n', b'z' * 3_000_000, b'defect']
+    messages = b''.join(b''.join(message({}, body)) for body in bodies)
+    done = subprocess.run([sys.executable, '-c', WRITING], env=environment, input=messages, capture_output=True, timeout=60)
+    assert done.stdout == 2 * b''.join(message({}, b'')) and done.returncode == 1
+    errors = done.stderr
+    assert errors.startswith(b'short line\nyyy') and b'zzz' in errors and b'Traceback' in errors and len(errors) <= 3 * LOG_BYTES

@@ -15,6 +15,7 @@ from .tensors import InferenceRequest
 from .turns import Turns
 
 _BASE_BYTES = 256 << 20  # of a process that reads nothing
+_PIXELS_PER_CHARACTER = 4  # which take as long
 _BYTES_PER_PIXEL, _BYTES_PER_CHARACTER = 20, 40  # of memory, while an image is decoded or JSON is parsed
 _PIPE_BYTES = 1 << 20
 _AT_ONCE = 1 << 20  # pixels of an image that is decoded in the turn in which its size is read
@@ -63,8 +64,9 @@ class Readers:
 
     async def arrays(self, body, length, input_names, output_names):
         """Return the `InferenceRequest` of a body; arguments and errors are those of `tensors.parse_request`."""
-        head, arrays = await self._read(len(body), {'length': length, 'inputs': input_names, 'outputs': output_names}, body)
-        return InferenceRequest(head['id'], arrays, [tuple(output) for output in head['outputs']])
+        head = {'length': length, 'inputs': input_names, 'outputs': output_names}
+        found, arrays = await self._read(_PIXELS_PER_CHARACTER * len(body), head, body)
+        return InferenceRequest(found['id'], arrays, [tuple(output) for output in found['outputs']])
 
     async def close(self):
         """End the processes. None may be reading."""

@@ -41,7 +41,7 @@ class Turns:
         Parameters
         ----------
         cost : int
-            Pixels that are decoded, or bytes of JSON that are parsed, which take as long.
+            Pixels that are decoded, or as many as take as long as what is read.
         """
         loop, is_large = asyncio.get_running_loop(), cost > LARGE
         turn = loop.create_future()
@@ -52,9 +52,7 @@ class Turns:
             await turn
             yield
         finally:
-            if turn.cancel():  # it has not begun
-                self._forget_cancelled()
-            elif not turn.cancelled():
+            if not turn.cancel() and not turn.cancelled():  # it has begun
                 self._free += 1
                 self._free_for_large += is_large
                 self._begin()

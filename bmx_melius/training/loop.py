@@ -21,6 +21,7 @@ from ..files.folder_lock import locked
 from ..files.io import remove_leftovers
 from ..nn.methods.updates import finish_update
 from ..reporting import LOG, ProgressLine
+from .fit_arguments import check_arguments, naming_arguments
 from .interruption import Interruption
 from .objective import Objective
 from .optimization import BATCH, make_trainer
@@ -222,12 +223,12 @@ class Loaders:
         self._train, self._validation, self.updates_per_epoch = train, validation, len(train)
 
     def train(self, epoch, first=0):
-        """Yield the training batches, except for the first ones."""
-        yield from itertools.islice(self._train, first, None)
+        """Return an iterator over the training batches, except for the first ones."""
+        return map(_pair, itertools.islice(self._train, first, None))
 
     def validation(self):
-        """Yield the validation batches."""
-        yield from self._validation
+        """Return an iterator over the validation batches; over none if there are no validation data."""
+        return map(_pair, () if self._validation is None else self._validation)
 
 
 def fit(
@@ -241,7 +242,8 @@ def fit(
     net : gluon.Block
         Initialized network, which maps images to logits (N, classes). It is trained on the devices on which it is initialized.
     train_data, validation_data : sized iterable of (NDArray, NDArray)
-        Batches of images and class numbers (N,), such as `gluon.data.DataLoader`; each epoch iterates over them once.
+        Batches of images and class numbers (N,), such as `gluon.data.DataLoader`; each epoch iterates over them once. Without validation
+        data, None, the columns of the history about them are NaN, and the last epoch counts as the best one.
     num_epochs : int
     optimizer : str
         Name of an optimizer of MXNet.
@@ -279,8 +281,8 @@ def fit(
     Raises
     ------
     UserError
-        When training diverged, when the network is not initialized or does not fit the images, when a batch has fewer images than there are
-        devices, or when checkpoints cannot be written or do not fit.
+        When an argument has a wrong type or value, training diverged, the network is not initialized or does not fit the images, a batch
+        has fewer images than there are devices, or checkpoints cannot be written or do not fit.
 
     Examples
     --------
@@ -302,54 +304,59 @@ def fit(
     if resume and not read_last(save_dir):
         raise UserError(f'there is no run to resume in {save_dir}: point save_dir to one')
     _require_known(options)
-    _finish_initialization(net, train_data, dtype)
-    data, workers = Loaders(train_data, validation_data), Workers()
-    if trainer is None:
-        lr = optimizer_defaults(optimizer).lr if lr is None else lr
-        # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
-        ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
-        trainer = make_trainer(
-            net,
-            data.updates_per_epoch,
-            BATCH,
-            workers,
-            optimizer=optimizer,
-            lr=lr,
-            num_epochs=num_epochs,
-            dtype=dtype,
-            parameters=ordered,
-            **options,
-        )
-    objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
-    training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
-    with locked(save_dir) if save_dir else contextlib.nullcontext():
-        checkpoints = None
-        if save_dir:
-            if not resume:
-                refuse_run(save_dir)
-            remove_leftovers(save_dir)
-            checkpoints = Checkpoints(save_dir, {'num_epochs': num_epochs})
-        progress = checkpoints.load(net, trainer) if resume else training.progress
-        training.start(progress, checkpoints.load_arrays() if resume else {})
-        try:
-            for epoch in training.epochs():
-                title = f'epoch {epoch + 1} of {num_epochs}'
-                for images, labels in ProgressLine(training.batches(), total=data.updates_per_epoch, description=title, unit='batches'):
-                    training.update(images, labels)
-                    if on_batch:
-                        on_batch(training)
-                training.validate()
-                if checkpoints:
-                    training.save(checkpoints)
-                if on_epoch and on_epoch(training):
-                    break
-        except Stopped as stopped:
-            raise stopped.error from None
-        if checkpoints and training.progress.history:
-            net.load_parameters(checkpoints.best(training.progress)[1], ctx=training.devices)
-        elif training.average:
-            training.average.keep()
-    return training.progress.history
+    numbers = {'num_epochs': num_epochs, 'lr': lr, 'seed': seed, 'early_stop': early_stop, 'ema': ema, 'dtype': dtype}
+    check_arguments(net, train_data, validation_data, optimizer, loss, trainer, {**options, **numbers})
+    with naming_arguments({*inspect.signature(fit).parameters, *inspect.signature(make_trainer).parameters}):
+        data, workers = Loaders(train_data, validation_data), Workers()
+        _finish_initialization(net, data, dtype)
+        if trainer is None:
+            optimizer = optimizer.lower()
+            lr = optimizer_defaults(optimizer).lr if lr is None else lr
+            # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
+            ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
+            trainer = make_trainer(
+                net,
+                data.updates_per_epoch,
+                BATCH,
+                workers,
+                optimizer=optimizer,
+                lr=lr,
+                num_epochs=num_epochs,
+                dtype=dtype,
+                parameters=ordered,
+                **options,
+            )
+        objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
+        training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
+        with locked(save_dir) if save_dir else contextlib.nullcontext():
+            checkpoints = None
+            if save_dir:
+                if not resume:
+                    refuse_run(save_dir)
+                remove_leftovers(save_dir)
+                checkpoints = Checkpoints(save_dir, {'num_epochs': num_epochs})
+            progress = checkpoints.load(net, trainer) if resume else training.progress
+            training.start(progress, checkpoints.load_arrays() if resume else {})
+            try:
+                for epoch in training.epochs():
+                    title = f'epoch {epoch + 1} of {num_epochs}'
+                    for images, labels in ProgressLine(training.batches(), total=data.updates_per_epoch, description=title, unit='batches'):
+                        with _running_on(images, mx.MXNetError):
+                            training.update(images, labels)
+                        if on_batch:
+                            on_batch(training)
+                    training.validate()
+                    if checkpoints:
+                        training.save(checkpoints)
+                    if on_epoch and on_epoch(training):
+                        break
+            except Stopped as stopped:
+                raise stopped.error from None
+            if checkpoints and training.progress.history:
+                net.load_parameters(checkpoints.best(training.progress)[1], ctx=training.devices)
+            elif training.average:
+                training.average.keep()
+        return training.progress.history
 
 
 def _require_known(options):
@@ -360,7 +367,16 @@ def _require_known(options):
             raise UserError(f'fit has no argument {name}{did_you_mean(name, known)}')
 
 
-def _finish_initialization(net, batches, dtype):
+def _pair(batch):
+    """Return images and labels of a batch. Raises `UserError` unless it is a pair of arrays of MXNet."""
+    if len(batch) != 2 or not all(isinstance(array, mx.nd.NDArray) for array in batch):
+        raise UserError(
+            'each batch must be a pair of arrays of MXNet, images and labels: a gluon.data.DataLoader makes them of other arrays'
+        )
+    return batch
+
+
+def _finish_initialization(net, data, dtype):
     """Run a network once if the shapes of its parameters are not known yet. Raises `UserError` if it is not initialized or does not fit."""
     parameters = net.collect_params().values()
     try:
@@ -368,8 +384,17 @@ def _finish_initialization(net, batches, dtype):
     except RuntimeError as error:
         raise UserError('the network is not initialized: call net.initialize() before training') from error
     if any(0 in (parameter.shape or (0,)) for parameter in parameters):
-        images = next(iter(batches))[0]
-        try:
+        images, _ = next(data.train(0))
+        with _running_on(images, mx.MXNetError, ValueError):  # the second one of hybridized networks, whose shapes are inferred
             net(images.as_in_context(devices[0][0]).astype(dtype, copy=False))
-        except mx.MXNetError as error:
-            raise UserError(f'the network does not run on images of shape {images.shape}: {last_line(error)}') from error
+
+
+@contextlib.contextmanager
+def _running_on(images, *errors):
+    """Raise `UserError` for errors of these kinds in the block, which runs the network on images."""
+    try:
+        yield
+    except UserError:
+        raise
+    except errors as error:
+        raise UserError(f'the network does not run on images of shape {images.shape}: {last_line(error)}') from error

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import time
 from typing import Optional
 
@@ -152,8 +153,12 @@ class Progress:
 
     @property
     def best(self) -> Optional[dict]:
-        """Row of the history with the best top-1 accuracy (the first of several), None before the first epoch has finished."""
-        return max(self.history, key=lambda row: row['top1'], default=None)
+        """Row of the history with the best top-1 accuracy (the first of several), None before the first epoch has finished.
+
+        Without validation images it is the last one.
+        """
+        validated = [row for row in self.history if not math.isnan(row['top1'])]
+        return max(validated or self.history[-1:], key=lambda row: row['top1'], default=None)
 
 
 def is_progress(value):

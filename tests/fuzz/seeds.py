@@ -387,6 +387,13 @@ def uploads():
     return [*images(), [head + with_scans(10) + b'\r\n--x--\r\n'], [with_scans(30)]]
 
 
+def logged_uploads():
+    """Return forms about which their parser writes to a log, one more than a form has bytes, and one about which it does not."""
+    head, end = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\n', with_scans(10) + b'\r\n--x--\r\n'
+    encoding = b'Content-Transfer-Encoding: '
+    return [[head + line + b'\r\n' + end] for line in (b'', encoding + b'7\r\n', encoding + b'\xff' * 3000 + b'\r\n')]
+
+
 def requests():
     """Return requests of the service with arrays in JSON: flat, nested, and with the names of outputs."""
     a = {'name': 'a', 'datatype': 'FP32', 'shape': [2, 2], 'data': [1, 2.5, -3, 4e9]}

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import logging
 import os
 import pathlib
 import random
@@ -311,6 +312,28 @@ def _read_upload(folder):
     _read_request({**head, 'form': seeds.FORM} if path.read_bytes().startswith(b'--') else head, path)
 
 
+def _log_request(folder):
+    """Read a form as a process of the service does, and check the length of what libraries write about it."""
+    from bmx_melius.limited_process import LOG_BYTES, MessageLog
+
+    error = os.dup(2)
+    with tempfile.TemporaryFile() as written, open(2, 'w', errors='backslashreplace', closefd=False) as stream:
+        handler = logging.StreamHandler(stream)
+        logging.getLogger().addHandler(handler)
+        try:
+            os.dup2(written.fileno(), 2)
+            with MessageLog() as log:
+                try:
+                    _read_upload(folder)
+                finally:
+                    log.end_message()
+        finally:
+            os.dup2(error, 2)
+            os.close(error)
+            logging.getLogger().removeHandler(handler)
+            assert written.seek(0, os.SEEK_END) <= LOG_BYTES
+
+
 def _read_arrays(folder):
     _read_request({'length': None, 'inputs': ['a', 'b'], 'outputs': ['x', 'y']}, pathlib.Path(folder, 'request.json'))
 
@@ -407,6 +430,7 @@ TARGETS = {
     'image': Target(_read_image, ('image',), seeds.images),
     'npy': Target(_read_npy, ('array.npy',), seeds.npy_files, (mutate_npy,)),
     'upload': Target(_read_upload, ('upload',), seeds.uploads),
+    'log': Target(_log_request, ('upload',), seeds.logged_uploads),
     'arrays': Target(_read_arrays, ('request.json',), seeds.requests, (mutate_json,)),
     'onnx': Target(_read_onnx, ('net.onnx',), seeds.onnx_models, (mutate_onnx,)),
     'tar': Target(_read_tar, ('images.tar',), seeds.archives, (mutate_tar,)),

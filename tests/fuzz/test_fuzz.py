@@ -25,7 +25,7 @@ import run_fuzzers  # noqa: E402
 
 MUTATIONS = {'program': 1000, 'params': 1000, 'packed': 1000, 'keras': 6}  # of others 150
 # Seeds of other networks and optimizers, to compare with, and images of five channels.
-SOME_REFUSED = {'optimizer', 'bmxnet-checkpoint', 'loaded-symbol', 'keras', 'upload'}
+SOME_REFUSED = {'optimizer', 'bmxnet-checkpoint', 'loaded-symbol', 'keras', 'upload', 'log'}
 
 
 @pytest.mark.filterwarnings('ignore')  # of MXNet and Pillow, about files that they do not refuse

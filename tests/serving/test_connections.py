@@ -20,11 +20,15 @@ ANSWER = b'answer of the application'
 
 
 class Transport(asyncio.Transport):
-    """What a client sees of a connection: `sent`, and how it ended; there is room for `room` further parts of answers."""
+    """What a client sees of a connection: `sent`, and how it ended; there is room for `room` further parts of answers.
+
+    If not `receives`, the client receives nothing, and a connection that is closed does not end.
+    """
 
     def __init__(self, connection):
         super().__init__()
         self._connection, self.sent, self.room, self.ended = connection, b'', 1000, None
+        self.receives, self._closing = True, False
         connection.connection_made(self)
 
     def write(self, data):
@@ -34,7 +38,7 @@ class Transport(asyncio.Transport):
             self._connection.pause_writing()
 
     def is_closing(self):
-        return self.ended is not None
+        return self._closing
 
     def pause_reading(self):
         pass
@@ -48,7 +52,8 @@ class Transport(asyncio.Transport):
         self._end('aborted')
 
     def _end(self, how):
-        if self.ended is None:
+        self._closing = True
+        if self.ended is None and (self.receives or how == 'aborted'):
             self.ended = how
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
 
@@ -127,6 +132,18 @@ async def test_a_connection_ends_if_the_last_part_of_an_answer_is_not_received_i
     client.room = 1
     await client.send(REQUEST)
     assert client.sent.endswith(ANSWER)  # complete, and in the buffer
+    await asyncio.sleep(SECONDS - 1)
+    assert client.ended is None
+    await asyncio.sleep(2)
+    assert client.ended == 'aborted'
+
+
+@scenario
+async def test_a_connection_that_is_closed_ends_if_its_client_does_not_receive_the_rest_in_time():
+    client = Service().connect()
+    client.receives = False
+    await client.send(REQUEST.replace(b'Host', b'Connection: close\r\nHost'))
+    assert client.is_closing()
     await asyncio.sleep(SECONDS - 1)
     assert client.ended is None
     await asyncio.sleep(2)
@@ -347,6 +364,20 @@ async def test_connections_without_any_request_are_refused_for_new_ones_after_a_
     new = service.connect()
     await some_turns()
     assert new.ended is None and silent[0].ended == 'closed' and silent[0].sent.startswith(b'HTTP/1.1 503') and silent[1].ended is None
+
+
+@scenario
+async def test_connections_that_were_lost_are_not_closed_again_in_place_of_refusing_a_new_one():
+    service = Service(max_connections=1)
+    lost = service.connect()
+    await lost.send(REQUEST)
+    lost.abort()
+    await some_turns()
+    busy = service.connect()
+    await busy.send(POST + b'12345')
+    refused = service.connect()
+    await some_turns()
+    assert refused.ended == 'closed' and busy.ended is None
 
 
 @scenario

@@ -26,7 +26,8 @@ from support.paths import ROOT
 from support.services import Client, expected, form, infer, running, shown
 
 from bmx_melius import Session
-from bmx_melius.serving import readers, reading, server, tensors, turns
+from bmx_melius.limited_process import LOG_BYTES
+from bmx_melius.serving import readers, server, tensors, turns
 from bmx_melius.serving.hosts import allowed_hosts
 from bmx_melius.serving.network import ServedNetwork
 from bmx_melius.serving.server import possible_connections
@@ -237,32 +238,7 @@ def test_what_libraries_write_about_a_request_is_cut(colour, uploads, capfd):
         for _ in range(3):
             assert client.post(CLASSIFY, body, {'Content-Type': 'multipart/form-data; boundary=b'})[0] in (400, 415)
         assert client.post(CLASSIFY, uploads[0].read_bytes())[0] == 200
-    assert len(capfd.readouterr().err) <= 3 * 2010
-
-
-WRITING = """\
-import os, sys
-from bmx_melius.serving import reading
-def respond(head, body):
-    if body == b'defect':
-        raise ValueError(100_000 * 'x')
-    os.write(2, body)  # as a library in C
-    print(100_000 * 'y', file=sys.stderr)
-    print('to standard output')
-    return reading.message({}, b'')
-reading.respond = respond
-reading.main(1 << 30)
-"""
-
-
-def test_all_that_a_process_writes_while_it_reads_a_request_is_cut_and_a_short_line_is_not():
-    process = subprocess.Popen(
-        [sys.executable, '-c', WRITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-    )
-    bodies = [b'short line\n', b'z' * 3_000_000, b'defect']
-    output, errors = process.communicate(b''.join(b''.join(reading.message({}, body)) for body in bodies), timeout=60)
-    assert output == 2 * b''.join(reading.message({}, b'')) and process.returncode == 1
-    assert errors.startswith(b'short line\nyyy') and b'zzz' in errors and b'Traceback' in errors and len(errors) <= 3 * 2010
+    assert len(capfd.readouterr().err) <= 3 * LOG_BYTES
 
 
 def test_an_error_in_the_log_is_cut(folder, capsys):

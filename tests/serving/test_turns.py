@@ -123,6 +123,7 @@ async def test_cancelled_requests_leave_the_turns_to_others(reading):
     await some_turns()
     assert reading.begun == ['a', 'b', 'd']
     await reading.add('e', SMALL)
+    assert reading.begun == ['a', 'b', 'd']
     await reading.end('d')
     assert reading.begun == ['a', 'b', 'd', 'e']
 

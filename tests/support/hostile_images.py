@@ -17,6 +17,13 @@ def with_scans(scans, side=64):
     return content[:-2] + last * (scans - 10) + content[-2:]
 
 
+def large_webp(side):
+    """Return a valid lossless WebP file of one colour, of few bytes, with side x side pixels."""
+    file = io.BytesIO()
+    PIL.Image.new('RGB', (side, side)).save(file, format='WEBP', lossless=True)
+    return file.getvalue()
+
+
 def huge_webp():
     """Return a lossless WebP file of 34 bytes that announces 16384 x 16384 pixels."""
     body = b'WEBPVP8L' + struct.pack('<I', 14) + b'\x2f' + struct.pack('<I', 0x3FFF | 0x3FFF << 14) + bytes(9)

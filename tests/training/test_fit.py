@@ -173,6 +173,66 @@ def test_what_does_not_fit_is_named_in_one_line(net, arguments, words):
     assert '\n' not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    'arguments,words',
+    [
+        ({'train_data': iter([])}, 'train_data must be batches that have a number'),
+        ({'train_data': []}, 'train_data has no batches'),
+        ({'train_data': mx.nd.zeros((4, 6))}, 'train_data must be batches .* not an object of type NDArray'),
+        ({'train_data': [(IMAGES, LABELS)]}, 'a pair of arrays of MXNet'),
+        ({'validation_data': (batch for batch in [])}, 'validation_data must be batches .* not an object of type generator'),
+        ({'validation_data': None, 'early_stop': 1}, 'early_stop needs validation_data'),
+        ({'net': 'meliusnet22'}, "net must be a network of Gluon, a gluon.Block, not 'meliusnet22'"),
+        ({'lr': '0.1'}, "lr must be a number of at least 0, not '0.1'"),
+        ({'lr': float('nan')}, 'lr must be a number of at least 0, not nan'),
+        ({'lr': -1}, 'lr must be a number of at least 0, not -1'),
+        ({'num_epochs': 1.5}, 'num_epochs must be a whole number of at least 1, not 1.5'),
+        ({'warmup_epochs': True}, 'warmup_epochs must be a whole number of at least 0, not True'),
+        ({'warmup_epochs': 2}, '^2 warm-up epochs leave nothing of 1 epochs?: lower warmup_epochs$'),
+        ({'seed': 'x'}, "seed must be a whole number, not 'x'"),
+        ({'optimizer': 'radamm'}, "optimizer: unknown optimizer 'radamm'; did you mean radam"),
+        ({'optimizer': mx.optimizer.Adam()}, 'optimizer must be the name of an optimizer of MXNet, not an object of type Adam'),
+        ({'dtype': 'float'}, "dtype must be 'float32' or 'float16', not 'float'"),
+        ({'lr_mode': 'cosin'}, "lr_mode must be 'cosine' or 'step' or 'poly', not 'cosin'"),
+        ({'loss': 'l2'}, "loss must be an Objective or a function of logits and labels, not 'l2'"),
+        ({'lr': 1e30, 'optimizer': 'sgd'}, 'start again with a lower lr, or give .* to net.load_parameters for a new run with a lower lr$'),
+    ],
+)
+def test_wrong_arguments_are_one_error_that_names_them(arguments, words):
+    with pytest.raises(UserError, match=words) as raised:
+        fit(**{'net': make_net(), 'train_data': BATCHES, 'validation_data': VALIDATION, 'num_epochs': 1, **arguments})
+    assert '\n' not in str(raised.value) and '--' not in str(raised.value)
+
+
+@pytest.mark.parametrize('known', [True, False])  # whether the network has run on images of another size before
+@pytest.mark.parametrize('hybridized', [True, False])
+def test_images_that_are_too_small_for_the_network_are_one_error(known, hybridized):
+    net = sequence(gluon.nn.Conv2D(4, 3), gluon.nn.MaxPool2D(8), gluon.nn.Dense(2))
+    initialized(net)
+    if hybridized:
+        net.hybridize()
+    if known:
+        net(mx.nd.zeros((1, 1, 12, 12)))
+    batches = [(mx.nd.zeros((4, 1, 8, 8)), mx.nd.zeros(4))]
+    with pytest.raises(UserError, match=r'does not run on images of shape \(4, 1, 8, 8\): .*kernel') as raised:
+        fit(net, batches, batches, num_epochs=1)
+    assert '\n' not in str(raised.value)
+
+
+def test_without_validation_data_the_last_epoch_counts_as_the_best(tmp_path):
+    net, run = make_net(), str(tmp_path / 'run')
+    history = fit(net, BATCHES, None, 2, save_dir=run)
+    assert [row['epoch'] for row in history] == [1, 2] and all(np.isnan(row['top1']) for row in history)
+    again = make_net()
+    assert [row['epoch'] for row in fit(again, BATCHES, None, 2, save_dir=run, resume=True)] == [1, 2]
+    for ours, theirs in zip(net.collect_params().values(), again.collect_params().values()):
+        np.testing.assert_array_equal(ours.data().asnumpy(), theirs.data().asnumpy())
+    alone = make_net()
+    fit(alone, BATCHES, None, 2)
+    for ours, theirs in zip(net.collect_params().values(), alone.collect_params().values()):
+        np.testing.assert_array_equal(ours.data().asnumpy(), theirs.data().asnumpy())
+
+
 def test_a_batch_with_fewer_images_than_devices_is_refused():
     batches = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES[:9], LABELS[:9]), batch_size=8)
     net = initialized(gluon.nn.Dense(3, in_units=6), ctx=[mx.cpu(0), mx.cpu(1)])

@@ -1,0 +1,100 @@
+"""Arguments of `fit`: one clear error for what cannot work, and its own names in errors about flags of ``train_imagenet.py``."""
+
+import argparse
+import contextlib
+import math
+import numbers
+import re
+
+from mxnet import gluon
+
+from ..errors import UserError
+from .optimization import MODES
+from .optimizer_names import optimizer_name
+
+_NUMBERS = {  # name -> smallest value, whether it must be whole
+    'num_epochs': (1, True),
+    'lr': (0, False),
+    'seed': (None, True),
+    'early_stop': (0, True),
+    'ema': (0, False),
+    'wd': (0, False),
+    'momentum': (0, False),
+    'warmup_epochs': (0, True),
+    'warmup_lr': (0, False),
+    'lr_factor': (0, False),
+    'lr_decay_period': (0, True),
+    'lr_power': (0, False),
+    'binary_lr': (0, False),
+}
+_TYPES = ('float32', 'float16')
+_PHRASES = {'as --resume-params of': 'to net.load_parameters for'}  # what `fit` has in another way
+
+
+def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, arguments):
+    """Raise `UserError` for arguments of `fit` that cannot work. `arguments` are those that are numbers and texts, a dict."""
+    if not isinstance(net, gluon.Block):
+        raise UserError(f'net must be a network of Gluon, a gluon.Block, not {_shown(net)}')
+    _check_batches('train_data', train_data)
+    if not len(train_data):
+        raise UserError('train_data has no batches: with last_batch="discard" a loader needs as many images as a batch')
+    if validation_data is not None:
+        _check_batches('validation_data', validation_data)
+    elif arguments['early_stop']:
+        raise UserError('early_stop needs validation_data: without it no epoch is better than another')
+    if trainer is None:
+        if not isinstance(optimizer, str):
+            raise UserError(f'optimizer must be the name of an optimizer of MXNet, not {_shown(optimizer)}; trainer takes a gluon.Trainer')
+        try:
+            optimizer_name(optimizer)
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f'optimizer: {error}') from error
+    if loss is not None and not callable(loss) and not hasattr(loss, 'prepare'):
+        raise UserError(f'loss must be an Objective or a function of logits and labels, not {_shown(loss)}')
+    for name, (low, whole) in _NUMBERS.items():
+        if arguments.get(name) is not None:
+            _check_number(name, arguments[name], low, whole)
+    for name, known in (('dtype', _TYPES), ('lr_mode', MODES)):
+        if arguments.get(name, known[0]) not in known:
+            raise UserError(f'{name} must be {" or ".join(map(repr, known))}, not {_shown(arguments[name])}')
+
+
+@contextlib.contextmanager
+def naming_arguments(known):
+    """Let a `UserError` of the block name the arguments `known` instead of flags of ``train_imagenet.py``."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        for phrase, own in _PHRASES.items():
+            text = text.replace(phrase, own)
+        text = re.sub(r'--([a-z][a-z-]*)', lambda flag: _argument(flag, known), text)
+        if text == str(error):
+            raise
+        raise UserError(text) from error
+
+
+def _argument(flag, known):
+    name = flag[1].replace('-', '_')
+    return name if name in known else flag[0]
+
+
+def _check_batches(name, batches):
+    if not hasattr(batches, '__len__') or not hasattr(batches, '__iter__') or hasattr(batches, 'shape'):
+        raise UserError(
+            f'{name} must be batches that have a number and can be iterated in each epoch, such as a gluon.data.DataLoader or a list of '
+            f'pairs (images, labels), not {_shown(batches)}'
+        )
+
+
+def _check_number(name, value, low, whole):
+    kind = numbers.Integral if whole else numbers.Real
+    valid = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value) and (low is None or value >= low)
+    if not valid:
+        least = '' if low is None else f' of at least {low}'
+        raise UserError(f'{name} must be a {"whole " if whole else ""}number{least}, not {_shown(value)}')
+
+
+def _shown(value):
+    """Return a wrong value, or its type if it may be long."""
+    return repr(value) if isinstance(value, (str, numbers.Number, type(None))) else f'an object of type {type(value).__name__}'
