@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..arguments import positive_int
+from ..arguments import positive_int, whole_number
 from ..deployment.runtime.engine import check_threads
 from ..serving.limits import MAX_MEGAPIXELS
 
@@ -68,7 +68,7 @@ def add_parser(commands):
         '--workers', type=positive_int, default=1, metavar='N', help='batches that are computed at the same time (default: %(default)s)'
     )
     batches.add_argument(
-        '--threads', type=int, default=0, metavar='N', help='threads of a run (default: 0: one for each core that may be used)'
+        '--threads', type=whole_number, default=0, metavar='N', help='threads of a run (default: 0: one for each core that may be used)'
     )
     limits = parser.add_argument_group('limits')
     limits.add_argument(
