@@ -10,6 +10,8 @@ import textwrap
 
 from .errors import UserError, did_you_mean
 
+_MAX_NUMBER = 1e9
+
 
 class _Formatter(argparse.HelpFormatter):
     """Fill the prose of a help text to the width of the terminal, and keep its indented lines, which are examples.
@@ -75,18 +77,35 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f'{error.message}{suggestion}') from None
 
 
+def number(text):
+    """Parse a number: '0.5' -> 0.5. Infinities, NaN and numbers of which products are not finite as float32 are refused."""
+    with contextlib.suppress(ValueError):
+        if abs(float(text)) <= _MAX_NUMBER:
+            return float(text)
+    raise argparse.ArgumentTypeError(f'expected a number of at most {_MAX_NUMBER:g}, not {text[:40]!r}')
+
+
+def whole_number(text):
+    """Parse an integer, which may be negative, of at most 31 bits: '-5' -> -5."""
+    if re.fullmatch('[+-]?[0-9]{1,10}', text) and abs(int(text)) < 1 << 31:
+        return int(text)
+    raise argparse.ArgumentTypeError(f'expected a whole number below {1 << 31:,}, not {text[:40]!r}')
+
+
 def positive_int(text):
     """Parse a positive integer: '5' -> 5."""
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f'expected a positive whole number, not {text!r}')
-    return int(text)
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        if whole_number(text) > 0:
+            return int(text)
+    raise argparse.ArgumentTypeError(f'expected a positive whole number below {1 << 31:,}, not {text[:40]!r}')
 
 
 def thread_count(text):
     """Parse a number of threads; '0' -> the number of cores that this process may use."""
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f'expected a whole number, 0 for one for each core that may be used, not {text!r}')
-    return int(text) or len(os.sched_getaffinity(0))
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        if whole_number(text) >= 0:
+            return int(text) or len(os.sched_getaffinity(0))
+    raise argparse.ArgumentTypeError(f'expected a whole number, 0 for one for each core that may be used, not {text[:40]!r}')
 
 
 def shape(text):
@@ -97,8 +116,8 @@ def shape(text):
 def numbers(text):
     """Parse numbers separated by commas: '0.5,1' -> (0.5, 1.0)."""
     try:
-        return tuple(float(number) for number in text.split(','))
-    except ValueError:
+        return tuple(map(number, text.split(',')))
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f'expected numbers separated by commas, not {text!r}') from None
 
 
@@ -112,7 +131,7 @@ def switch(text):
 def epochs(text):
     """Parse numbers of epochs: '40,60' -> [40, 60]."""
     numbers = [number.strip() for number in text.split(',')]
-    if not all(number.isascii() and number.isdigit() for number in numbers):
+    if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
         raise argparse.ArgumentTypeError(f'expected whole numbers separated by commas, such as 40,60, not {text!r}')
     return [int(number) for number in numbers]
 
@@ -120,8 +139,8 @@ def epochs(text):
 def json_object(text):
     """Parse a JSON object: '{"a": 1}' -> {'a': 1}."""
     try:
-        value = json.loads(text)
-    except ValueError as error:
+        value = json.loads(text, parse_constant=number, parse_float=number)
+    except (ValueError, RecursionError, argparse.ArgumentTypeError) as error:
         raise argparse.ArgumentTypeError(f'expected a JSON object such as {{"width": 32}}, not {text!r}: {error}') from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f'expected a JSON object such as {{"width": 32}}, not {text!r}')
@@ -141,7 +160,7 @@ def fraction(text):
     with contextlib.suppress(ValueError):
         if 0 < float(text) < 1:
             return float(text)
-    raise argparse.ArgumentTypeError(f'expected a number above 0 and below 1, not {text!r}')
+    raise argparse.ArgumentTypeError(f'expected a number above 0 and below 1, not {text[:40]!r}')
 
 
 def add_val_fraction(parser, help='keep this part of each class of a folder with CLASS/*.jpg for validation (default: 0.2)'):

@@ -1,5 +1,6 @@
 """Facts about this process: its processor, cores, Python and number of threads."""
 
+import importlib.util
 import os
 import platform
 import sys
@@ -27,6 +28,12 @@ def how_to_install_mxnet():
     if sys.version_info < _FIRST_WITHOUT_MXNET:
         return 'pip install mxnet==1.9.1'
     return f'it requires Python 3.8 to 3.11, and this is Python {platform.python_version()}'
+
+
+def require_mxnet(module):
+    """Raise `ModuleNotFoundError`, whose message names a module that is imported and what to do, where MXNet is not installed."""
+    if importlib.util.find_spec('mxnet') is None:
+        raise ModuleNotFoundError(f'{module} needs MXNet, which is not installed ({how_to_install_mxnet()})', name='mxnet')
 
 
 def ignore_invalid_thread_count():

@@ -16,7 +16,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius evaluate out/best digits
   bmx-melius evaluate out/best photos --per-class --confusion confusion.png     # photos/CLASS/*.jpg or photos/val/CLASS/*.jpg
-  bmx-melius evaluate out/best photos --val-fraction 0.2      # photos/CLASS/*.jpg: the fifth that training kept for validation
+  bmx-melius evaluate out/best photos --all-images            # photos/CLASS/*.jpg: also those on which it was trained
   bmx-melius evaluate out/best imagenet/rec/val.rec --compare out/packed        # effect of packing
   bmx-melius evaluate meliusnet22 val.rec --params params/epoch-0120.params     # a checkpoint of training
 
@@ -47,8 +47,10 @@ def add_parser(commands):
     )
     add_val_fraction(
         parser,
-        'for a folder with CLASS/*.jpg, evaluate only the validation images of a training with this --val-fraction (default: all images)',
+        'for a folder with CLASS/*.jpg, evaluate only the validation images of a training with this --val-fraction (default: that of '
+        'the network if it was trained on this folder; all images of others)',
     )
+    parser.add_argument('--all-images', action='store_true', help='evaluate all images of a folder, also those for training')
     parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')
     parser.add_argument(
         '--per-class',
@@ -93,6 +95,7 @@ def run(arguments, output):
     from ..analysis.evaluation import evaluate
     from ..data.datasets import DATASETS
     from ..data.opening import open_images
+    from ..data.split import Split
 
     for path in filter(None, (arguments.confusion, arguments.mistakes)):
         from ..analysis.confusion_plot import SUFFIXES, draw, save  # needs matplotlib
@@ -104,7 +107,10 @@ def run(arguments, output):
     exported = _exported(arguments)
     description = _description(arguments, exported)
     spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
-    images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction)
+    if arguments.all_images and arguments.val_fraction:
+        raise UserError('--all-images and --val-fraction contradict each other: give one')
+    split = None if description is None or arguments.all_images else Split.from_json(description.fields.get('split'), description.source)
+    images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction, split=split)
     networks = _networks(arguments, exported, description, images, spec)
     classes, names = networks[0].classes, networks[0].class_names
     numbers = images.numbers_in(classes, names)

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 
-from ..arguments import numbers, positive_int
+from ..arguments import numbers, positive_int, whole_number
 from ..files.io import read_text
 from ..vision.preprocessing import InputSpec
 
@@ -15,7 +15,7 @@ def add_options(parser):
     parser.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input in pixels')
     parser.add_argument(
         '--resize',
-        type=int,
+        type=whole_number,
         metavar='N',
         help='length of the short side before the centre crop; 0 resizes to the input size without a crop '
         '(default with --input-size: 8/7 of it, as 256 for 224)',

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 
-from ..arguments import named_shape, positive_int, shape
+from ..arguments import named_shape, number, positive_int, shape
 from ..errors import UserError
 from ..files.symbol_json import SymbolJson
 
@@ -142,7 +142,7 @@ def add_precisions(parser):
     )
     parser.add_argument(
         '--min-correlation',
-        type=float,
+        type=number,
         metavar='C',
         help='with --int8, write nothing if the correlation of the outputs on the images with those of float layers is below this '
         'number (default .5; -1: any)',

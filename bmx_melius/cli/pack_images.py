@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from ..arguments import add_val_fraction, positive_int, thread_count
+from ..arguments import add_val_fraction, positive_int, thread_count, whole_number
 from ..errors import UserError, counted
 from .options import add_json_flag, exit_at_sigterm, print_json
 
@@ -39,7 +39,7 @@ def add_parser(commands):
     )
     parser.add_argument(
         '--resize',
-        type=int,
+        type=whole_number,
         default=480,
         metavar='N',
         help='length of the short side of training images in pixels; 0 packs them unchanged (default: %(default)s)',

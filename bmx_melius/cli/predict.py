@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from ..arguments import positive_int
+from ..arguments import positive_int, whole_number
 from ..errors import UserError, counted, describe_os_error, printable
 from ..files.exported import Exported
 from ..files.io import replacing, require_writable
@@ -45,7 +45,7 @@ def add_parser(commands):
     parser.add_argument('images', metavar='IMAGE|FOLDER', nargs='+', help=f'{FORMAT_NAMES} files, or folders of them')
     parser.add_argument('--top', type=positive_int, default=5, metavar='K', help='number of classes to show (default: %(default)s)')
     parser.add_argument(
-        '--epoch', type=int, default=0, metavar='E', help='epoch number in the name of the parameter file (default: %(default)s)'
+        '--epoch', type=whole_number, default=0, metavar='E', help='epoch number in the name of the parameter file (default: %(default)s)'
     )
     image_options.add_options(parser)
     form = parser.add_mutually_exclusive_group()

@@ -102,8 +102,7 @@ class ImageFolder(EncodedImages, Dataset):
                     f'{os.path.join(self.path, self.class_names[label])} has {counted(len(paths), "image")}: at least 2 are needed, '
                     'one for training and one for validation; add images, or remove the folder'
                 )
-            number = min(max(1, round(len(paths) * fraction)), len(paths) - 1)
-            chosen.update(sorted(paths, key=self._digest)[:number])
+            chosen.update(sorted(paths, key=self._digest)[: _validation_images(len(paths), fraction)])
         parts = copy.copy(self), copy.copy(self)
         for part, validates in zip(parts, (False, True)):
             part.items = [item for item in self.items if (item[0] in chosen) == validates]
@@ -252,6 +251,29 @@ def open_folders(data_dir, spec, val_fraction=None):
     if different:
         raise UserError(f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {name_some(different)}')
     return train, validation
+
+
+def count_training_images(data_dir, val_fraction, limit):
+    """Return the number of training images that `open_folders` would find in a folder, without a look at their content.
+
+    Returns `limit` if there are as many or more, which is not the time to count them all, and None if it is no folder of images.
+    """
+    part = os.path.join(data_dir, 'train')
+    is_whole, count = not os.path.isdir(part), 0
+    try:
+        for entry in os.scandir(data_dir if is_whole else part):
+            images = sum(map(_is_image, os.listdir(entry.path))) if entry.is_dir() else 0
+            count += images - (_validation_images(images, val_fraction or VAL_FRACTION) if is_whole and images else 0)
+            if count >= limit:
+                return limit
+    except OSError:  # opening the folder reports it
+        return None
+    return count or None
+
+
+def _validation_images(images, fraction):
+    """Return how many of the images of a class are for validation."""
+    return min(max(1, round(images * fraction)), images - 1)
 
 
 def _has_classes(folder):

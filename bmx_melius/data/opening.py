@@ -6,12 +6,13 @@ import os
 from ..errors import UserError
 from ..reporting import LOG
 from .datasets import DATASETS
-from .folders import FolderSource, ImageFolder, measure_channels, open_folders
+from .folders import VAL_FRACTION, FolderSource, ImageFolder, is_divided, measure_channels, open_folders
 from .image_source import ImageSource, TrainingImages
 from .labelled_images import LabelledImages
 from .record_source import RecordImageSource, RecordSource
 from .records import RecordFile, RecordImages
 from .source import DummySource
+from .split import Split
 
 
 def open_source(
@@ -85,7 +86,31 @@ def open_source(
     if channels and not mean:
         mean, std = measure_channels(train)
         spec = dataclasses.replace(spec, mean=mean, std=std)
-    return FolderSource(train, validation, data_dir, spec, augmentation, batching, num_workers, bootstrap)
+    source = FolderSource(train, validation, data_dir, spec, augmentation, batching, num_workers, bootstrap)
+    source.split = Split.of(train, None if is_divided(data_dir) else val_fraction or VAL_FRACTION)
+    return source
+
+
+def _without_training_images(folder, split, val_fraction):
+    """Return the images of an `ImageFolder` without those on which a network was trained, by its `Split`; log what is left out."""
+    if not split.count_in(folder):
+        return folder
+    if split.val_fraction and not val_fraction:
+        everything = len(folder)
+        train, folder = folder.split(split.val_fraction)
+        LOG.warning(
+            '%s: the network was trained on images of this folder; evaluated are the %s of %s images that its training kept for validation '
+            '(--all-images evaluates all)',
+            folder.path,
+            f'{len(folder):,}',
+            f'{everything:,}',
+        )
+        if split.is_of(train):
+            return folder
+        LOG.warning('%s: its files have changed since the training, so that training images may be among those evaluated', folder.path)
+    else:
+        LOG.warning('%s: training images of the network are among those evaluated: its accuracy on others is lower', folder.path)
+    return folder
 
 
 def _with_statistics(spec, mean, std):
@@ -120,7 +145,7 @@ def _open_records(path, index=None, hint=''):
     return RecordFile(path, index)
 
 
-def open_images(data, spec, threads, val_fraction=None, training=False):
+def open_images(data, spec, threads, val_fraction=None, training=False, split=None):
     """Open the images on which a network is evaluated.
 
     Parameters
@@ -136,6 +161,9 @@ def open_images(data, spec, threads, val_fraction=None, training=False):
         Of a folder with CLASS/*.jpg, open only the images on which training with this ``--val-fraction`` validates.
     training : bool
         Open the training images of a dataset or of a folder with train/CLASS/*.jpg.
+    split : Split, optional
+        That of the training of the network. Of a folder with CLASS/*.jpg on which it was trained, only the images are opened on which that
+        training validated, unless there is a `val_fraction`; a warning is logged if training images are among those that are opened.
 
     Returns
     -------
@@ -161,6 +189,8 @@ def open_images(data, spec, threads, val_fraction=None, training=False):
             _, folder = open_folders(path, spec, val_fraction)
         else:
             folder = ImageFolder(part if os.path.isdir(part) else path, spec)
+        if split and not training:
+            folder = _without_training_images(folder, split, val_fraction)
         folder.check_ends(threads)
         return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
     if not os.path.isfile(path):

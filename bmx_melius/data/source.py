@@ -86,6 +86,11 @@ class Source(abc.ABC):
         Size of the batches. The training images of each epoch are distributed equally among the processes; for the validation images
         see `validation_share`.
 
+    Attributes
+    ----------
+    split : Split or None
+        Of a folder of images: on which of them the network is trained.
+
     Raises
     ------
     UserError
@@ -95,14 +100,17 @@ class Source(abc.ABC):
     def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batching):
         self.origin, self.spec, self.classes, self.class_names = origin, spec, classes, class_names
         self.train_images, self.validation_images, self.batching = train_images, validation_images, batching
-        self._decode_training_images = lambda: None
+        self._decode_training_images, self.split = lambda: None, None
         require_printable(class_names or [], origin)
         if classes < 2:
             raise UserError('all images are of one class: training needs at least two')
         self.images_per_update = batching.images_per_update
         self.updates_per_epoch = batching.updates(train_images)
         if not self.updates_per_epoch:
-            raise UserError(f'{train_images} training images do not fill a batch of {self.images_per_update}: lower --batch-size')
+            raise UserError(
+                f'{train_images} training images do not fill a batch of {self.images_per_update}: '
+                'lower --batch-size (--preset photos is for few)'
+            )
         if not validation_images:
             raise UserError('there are no validation images')
 

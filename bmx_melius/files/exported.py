@@ -9,6 +9,7 @@ are
 ``input``        `InputSpec.to_json`: shape of the input and preprocessing of images
 ``class_names``  a list of str, or null
 ``counts``       `Summary.counts`
+``split``        `data.split.Split.to_json`: on which images of a folder it was trained; missing for other data
 ``metrics``      losses and accuracies of the epoch whose weights these are; missing in imported networks
 ===============  ====================================================================================
 """
@@ -33,9 +34,10 @@ _LISTED = 3  # prefixes that a message names
 _EMBEDDED = 'bmx_melius_description'  # attribute of a symbol: ['str', JSON text], in the form of MXNet's own attributes
 
 
-def description_fields(model, spec, counts, class_names=None):
-    """Return the fields of a description without ``metrics``, which training adds; `spec` is an `InputSpec`."""
-    return {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
+def description_fields(model, spec, counts, class_names=None, split=None):
+    """Return the fields of a description without ``metrics``, which training adds; `spec` is an `InputSpec`, `split` a `Split`."""
+    fields = {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
+    return {**fields, 'split': split.to_json()} if split else fields
 
 
 class Description:

@@ -6,6 +6,8 @@ in its folder, with `saving` and `recording`. `series` are several runs, one aft
 
 import importlib
 
+from ..process import require_mxnet
+
 _PUBLIC = {
     'fit': 'loop',
     'Training': 'loop',
@@ -22,4 +24,5 @@ __all__ = list(_PUBLIC)
 def __getattr__(name):  # imported when first used: other parts of the library read checkpoints without the training loop
     if name not in _PUBLIC:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    require_mxnet(__name__)
     return getattr(importlib.import_module(f'.{_PUBLIC[name]}', __name__), name)

@@ -57,7 +57,7 @@ class Run:
         self._graph = read_graph(net, (1, *source.spec.shape))
         _require_classifier(self._graph, options.model, source.classes)
         self._counts = Summary.of(self._graph).counts
-        self._description = description_fields(model, source.spec, self._counts, with_words(source.class_names))
+        self._description = description_fields(model, source.spec, self._counts, with_words(source.class_names), source.split)
         schedule = training.trainer.optimizer.lr_scheduler
         self._plan = describe_run(options, model, source, self._graph, self._counts, schedule, training.objective.attention, notes)
         self._checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, training.workers, self._description)

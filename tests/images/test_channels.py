@@ -144,7 +144,7 @@ def test_every_command_reads_the_same_pixels(photos, network, tmp_path, run):
     assert session.classify(tmp_path / 'new.npy') == session.classify(image)
     spec = session.input_spec
     np.testing.assert_array_equal(spec.load(tmp_path / 'new.npy').asnumpy(), spec.array(image))
-    status, text, errors = run('evaluate', network, photos, '--compare', tmp_path / 'packed')
+    status, text, errors = run('evaluate', network, photos, '--all-images', '--compare', tmp_path / 'packed')
     assert status == 0 and 'different predictions: 0 of 24' in text, errors
     for name in (network, tmp_path / 'packed'):
         status, _, errors = run('predict', name, photos / 'dark', photos / 'bright', '--csv', tmp_path / 'rows.csv')

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shutil
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -89,6 +91,55 @@ def test_folders_without_images_are_no_classes(photos, tmp_path, caplog):
     (tmp_path / 'photos' / 'rec' / 'train.rec').write_bytes(b'')
     assert ImageFolder(str(tmp_path / 'photos'), SPEC).class_names == ['cat', 'dog']
     assert 'rec/train.rec' in caplog.text
+
+
+def test_evaluate_leaves_out_the_images_on_which_the_network_was_trained(photos, tmp_path, run, capsys, caplog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(photos, 'photos')
+    flags = [*SMALL, '--data-dir', 'photos', '--batch-size', '5', '--num-epochs', '1', '-j', '1']
+    printed_by(capsys, *flags, '--val-fraction', '0.4', '--save-dir', 'run')
+    network = Path('run/meliusnet_flex')
+    metrics = description_of(tmp_path / 'run')['metrics']
+
+    def evaluate(data, *arguments, network=network):
+        caplog.clear()
+        status, output, errors = run('evaluate', network, data, '--json', *arguments)
+        assert status == 0, errors
+        return json.loads(output), '; '.join(record.getMessage() for record in caplog.records if record.levelno > logging.INFO)
+
+    shutil.copytree('photos', 'moved')
+    assert run('convert', 'run/meliusnet_flex-symbol.json', 'run/meliusnet_flex-0000.params', 'packed')[0] == 0
+    for data, prefix in (('photos', network), ('moved', network), ('photos', 'packed')):
+        found, errors = evaluate(data, network=prefix)
+        assert found['images'] == 7 and found['top1'] == pytest.approx(metrics['top1'])
+        assert 'the 7 of 17 images that its training kept for validation (--all-images evaluates all)' in errors
+        assert 'changed' not in errors
+    assert evaluate('photos', '--val-fraction', '0.4')[0]['images'] == 7
+    found, errors = evaluate('photos', '--all-images')
+    assert found['images'] == 17 and not errors
+    assert 'training images of the network are among those evaluated' in evaluate('photos', '--val-fraction', '0.9')[1]
+    make_photos(tmp_path / 'others', {'cat': 3, 'dog': 2})
+    for number, image in enumerate(sorted((tmp_path / 'others').rglob('*.jpg'))):
+        image.write_bytes(image.read_bytes() + bytes(number + 1000))  # the same names, other content
+    found, errors = evaluate('others')
+    assert found['images'] == 5 and not errors
+    for number in range(3):
+        shutil.copy('others/cat/0.jpg', f'photos/cat/new{number}.jpg')
+    errors = evaluate('photos')[1]
+    assert 'its files have changed since the training' in errors
+
+
+def test_evaluate_warns_of_the_folder_of_training_images(photos, tmp_path, run, capsys, caplog):
+    shutil.copytree(photos, tmp_path / 'data' / 'train')
+    shutil.copytree(photos, tmp_path / 'data' / 'val')
+    for image in (tmp_path / 'data' / 'val').rglob('*.jpg'):
+        image.write_bytes(image.read_bytes() + bytes(1000))
+    flags = [*SMALL, '--data-dir', tmp_path / 'data', '--batch-size', '5', '--num-epochs', '1', '-j', '1']
+    printed_by(capsys, *flags, '--save-dir', tmp_path / 'run')
+    for data, warns in (('data', False), ('data/val', False), ('data/train', True)):
+        caplog.clear()
+        assert run('evaluate', tmp_path / 'run' / 'meliusnet_flex', tmp_path / data)[0] == 0
+        assert ('training images of the network are among those evaluated' in caplog.text) == warns
 
 
 def test_training_validates_on_the_images_on_which_evaluate_then_finds_the_same_accuracy(photos, tmp_path, run, capsys):

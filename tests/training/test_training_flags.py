@@ -8,11 +8,13 @@ import sys
 import pytest
 from support.forked_program import SCRIPT
 from support.images import damage_file, damage_record, overwrite
-from support.training_runs import error_of, printed_by, refused, train
+from support.training_runs import TINY, error_of, printed_by, refused, train
 
 import model_zoo
 import train_imagenet
+from bmx_melius.arguments import fraction, number, positive_int, whole_number
 from bmx_melius.training.network import model_arguments
+from bmx_melius.training.options.flags import make_parser
 from bmx_melius.training.options.parsing import parse_options
 from model_zoo import get_model_list
 
@@ -259,3 +261,46 @@ def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
 def test_flags_that_a_network_does_not_take_are_not_given_to_it(name):
     config = parse_options(['--model', name, '--save-dir', '/nowhere'], model_zoo)
     assert model_zoo.get_model(**model_arguments(config, classes=10)) is not None
+
+
+NUMERIC = [action for action in make_parser(model_zoo)._actions if action.type in (number, whole_number, positive_int, fraction)]
+
+
+def test_no_flag_takes_numbers_that_are_not_checked():
+    assert len(NUMERIC) > 30
+    assert not [action.dest for action in make_parser(model_zoo)._actions if action.type in (int, float)]
+
+
+@pytest.mark.parametrize('value', ['nan', 'inf', '-inf', '3e38', '1e999', '9' * 5000, '\u0663', '', '1_0'])
+def test_numbers_that_are_not_finite_or_absurd_are_refused_by_each_flag_in_one_line(value, capsys):
+    for action in NUMERIC:
+        if action.type is number and value in ('\u0663', '1_0'):
+            continue  # Python reads these
+        flag = action.option_strings[-1]
+        line = refused(capsys, *TINY, f'{flag}={value}')
+        assert f'argument {"/".join(action.option_strings)}: expected a ' in line and len(line) < 300
+
+
+@pytest.mark.parametrize('flag', ['--lr-decay=nan', '--lr-decay=0.1,inf', '--lr-decay-epoch=99999999999', '--mean=1,nan,3', '--std=1,3e38'])
+def test_lists_of_numbers_that_are_not_finite_are_refused(flag, capsys):
+    assert f'argument {flag.partition("=")[0]}: expected ' in refused(capsys, *TINY, flag)
+
+
+@pytest.mark.parametrize('text', ['{"epsilon": NaN}', '{"epsilon": 1e999}', '{"epsilon": -Infinity}', '[' * 100000])
+def test_json_of_flags_with_numbers_that_are_not_finite_or_too_deep_is_refused(text, capsys):
+    assert 'argument --optimizer-params: expected a JSON object' in refused(capsys, *TINY, '--optimizer-params', text)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'lr_decay_epoch: &a [1, *a]\n',
+        'optimizer_params: &a {epsilon: *a}\n',
+        '&a {lr: *a}\n',
+        '&a [*a]\n',
+        'a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n' + ''.join(f'{b}: &{b} [{", ".join([f"*{a}"] * 8)}]\n' for a, b in zip('abcdefgh', 'bcdefghi')),
+    ],
+)
+def test_a_config_file_with_an_alias_that_contains_itself_or_stands_for_too_much_is_refused(text, tmp_path, capsys):
+    (tmp_path / 'a.yaml').write_text(text)
+    assert 'a.yaml has more than 100,000 values, or an alias that contains itself' in refused(capsys, '--config', tmp_path / 'a.yaml')

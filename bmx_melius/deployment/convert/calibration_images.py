@@ -72,7 +72,9 @@ def calibration_batches(source, spec):
     """
     if isinstance(source, np.ndarray):
         return _of_array(source, spec, 'the calibration images')
-    path = os.fspath(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise UserError(f'the calibration images must be an array of NumPy or a path, not {type(source).__name__}')
+    path = os.fsdecode(source)
     if path.endswith('.npy') and os.path.isfile(path):
         return _of_array(open_npy(path), spec, path)
     if not os.path.exists(path) and (os.path.dirname(path) or os.path.splitext(path)[1]):  # not the name of a dataset

@@ -8,6 +8,7 @@ from ...arguments import switch
 from ...errors import UserError, last_line
 from ...files.io import read_text
 
+_MAX_VALUES = 100_000  # in a file, with aliases of YAML replaced by what they stand for
 # Flags in the ``config.json`` of a run that belong to its folder and not to the training.
 _OF_THE_RUN = ('save_dir', 'resume', 'dry_run')
 
@@ -63,6 +64,7 @@ def _read(path, known):
         raise UserError(f'--config: {path} is not a {kind} file: {last_line(error)}') from error
     except yaml.YAMLError as error:
         raise UserError(f'--config: {path} is not a YAML file: {" ".join(str(error).split())}') from error
+    _require_few_values(path, content)
     try:
         arguments = content['sessions'][-1]['arguments']
         return {name: value for name, value in arguments.items() if name in known and name not in _OF_THE_RUN}
@@ -70,6 +72,17 @@ def _read(path, known):
         if not isinstance(content, dict):
             raise UserError(f'--config: {path} must have names of flags and their values, such as lr: 0.001') from None
         return content
+
+
+def _require_few_values(path, content):
+    """Raise `UserError` if a text stands for very many values: an alias of YAML may contain itself, or others many times."""
+    values, count = [content], 0
+    while values:
+        value = values.pop()
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, (list, set, tuple)) else ()
+        count += 1
+        if count + len(values) > _MAX_VALUES:
+            raise UserError(f'--config: {path} has more than {_MAX_VALUES:,} values, or an alias that contains itself')
 
 
 def _flags(path, name, value, actions, off):

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from ...arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int, switch
+from ...arguments import Parser, add_val_fraction, epochs, json_object, number, numbers, positive_int, switch, whole_number
 from ...data.datasets import DATASETS, LEVELS
 from ...data.random_operations import MAX_MAGNITUDE
 from ...errors import UserError
@@ -12,7 +12,7 @@ from ...nn.binarization import APPROXIMATIONS
 from ..network import INITIALIZERS
 from ..optimization import MODES, SCALINGS
 from ..optimizer_names import OPTIMIZERS, optimizer_name
-from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS
+from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, FEW, FEW_IMAGES, PRESETS
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
@@ -120,7 +120,7 @@ def make_parser(zoo, program=PROGRAM):
     _add_objective_flags(parser.add_argument_group('objective'), zoo)
     _add_output_flags(parser.add_argument_group('saving and resuming'))
     parser.set_defaults(
-        new_parameters=None, bootstrap_sha256=None, class_weight_values=None
+        new_parameters=None, bootstrap_sha256=None, class_weight_values=None, few_images=None
     )  # not flags: a resumed run takes them from its checkpoint
     for flag, reason in REFUSED.items():
         parser.add_argument(flag, nargs='?', action=_Refuse, const=reason, help=argparse.SUPPRESS)
@@ -152,20 +152,20 @@ def _add_network_flags(group, zoo):
     )
     group.add_argument(
         '--clip-threshold',
-        type=float,
+        type=number,
         metavar='T',
         help='set the gradient of the sign function to zero where |input| > T (default: that of the network, 1.3 for MeliusNet)',
     )
     group.add_argument(
         '--bits',
-        type=int,
+        type=whole_number,
         choices=(*range(1, 9), 32),
         help='1: quantized activations and weights, with 2 bits where the network has 2; 2 to 8: of MeliusNet, BinaryDenseNet and ResNetE; '
         f'32: the full-precision counterpart of the network{_default("bits")}',
     )
     group.add_argument(
         '--weight-bits',
-        type=int,
+        type=whole_number,
         choices=(1, 32),
         help='bits of weights; 32 with binary activations is the first stage of two-stage training, whose second stage takes the '
         'weights by --resume-params (default: --bits)',
@@ -217,7 +217,7 @@ def _add_bmxnet_flags(group):
     """Add options of MeliusNet, BinaryDenseNet and residual networks that are flags in BMXNet-v2, whose names are also accepted."""
     group.add_argument(
         '--activation-bits',
-        type=int,
+        type=whole_number,
         choices=(*range(1, 9), 32),
         help='bits of activations, if not --bits; 32: real activations',
     )
@@ -246,7 +246,7 @@ def _add_bmxnet_flags(group):
         '(default: that of the network, as bn,max_pool,relu,fp_conv)',
     )
     group.add_argument(
-        '--slices', type=int, choices=(1, 2, 4, 8), help='slices of the channels to which blocks of ResNetE add (default: 1)'
+        '--slices', type=whole_number, choices=(1, 2, 4, 8), help='slices of the channels to which blocks of ResNetE add (default: 1)'
     )
     group.add_argument(
         '--shortcut-groups',
@@ -291,7 +291,7 @@ def _add_fine_tuning_flags(group):
     )
     group.add_argument(
         '--pretrained-lr-factor',
-        type=float,
+        type=number,
         default=1.0,
         metavar='F',
         help='multiply the learning rate of loaded parameters by F; new ones keep the full rate (default: 1)',
@@ -332,7 +332,7 @@ def _add_data_flags(group):
         '-j',
         '--num-data-workers',
         dest='num_workers',
-        type=int,
+        type=whole_number,
         metavar='N',
         help='threads that decode and augment images (default: imagenet 4, digits and dummy 0, others 2)',
     )
@@ -352,7 +352,7 @@ def _add_data_flags(group):
         )
     group.add_argument(
         '--crop-ratio',
-        type=float,
+        type=number,
         metavar='R',
         help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: imagenet 0.875, digits 0.8, others 1)',
     )
@@ -370,7 +370,7 @@ def _add_data_flags(group):
     )
     group.add_argument(
         '--random-erasing',
-        type=float,
+        type=number,
         default=0.0,
         metavar='P',
         help='replace a rectangle by random pixels with probability P, such as 0.25',
@@ -383,7 +383,7 @@ def _add_training_flags(group):
         choices=(*PRESETS, AUTO),
         default=DEFAULT,
         help='training protocol, which sets the defaults of other flags, auto: that of the network; see docs/training-reference.md '
-        '(default: %(default)s)',
+        f'(default: %(default)s; {FEW} for a folder with fewer than {FEW_IMAGES} training images)',
     )
     group.add_argument(
         '--ensemble-training',
@@ -407,7 +407,9 @@ def _add_training_flags(group):
         metavar='N',
         help='test the whole training: train and validate on only N batches in each epoch (without N: 1)',
     )
-    group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='number of GPUs; 0 trains on the CPU (default: %(default)s)')
+    group.add_argument(
+        '--num-gpus', type=whole_number, default=0, metavar='N', help='number of GPUs; 0 trains on the CPU (default: %(default)s)'
+    )
     group.add_argument('--gpus', type=_gpus, metavar='N,N', help='numbers of the GPUs, such as 0,2, instead of --num-gpus')
     group.add_argument('--cpu', dest='gpus', action='store_const', const=[], help='train on the CPU, as without --num-gpus and --gpus')
     group.add_argument(
@@ -436,13 +438,13 @@ def _add_training_flags(group):
     )
     group.add_argument(
         '--binary-lr',
-        type=float,
+        type=number,
         metavar='LR',
         help='base learning rate of --binary-optimizer, with the same warm-up and decay (default: as for --lr)',
     )
     group.add_argument('--binary-optimizer-params', type=json_object, metavar='JSON', help='further arguments of --binary-optimizer')
     group.add_argument(
-        '--lr', type=float, help=f'base learning rate ({_by_optimizer("lr")}; others: that of MXNet; for digits 4 times that)'
+        '--lr', type=number, help=f'base learning rate ({_by_optimizer("lr")}; others: that of MXNet; for digits 4 times that)'
     )
     group.add_argument(
         '--lr-scaling',
@@ -452,13 +454,13 @@ def _add_training_flags(group):
     )
     group.add_argument(
         '--lr-factor',
-        type=float,
+        type=number,
         default=1.0,
         metavar='F',
         help='multiply all learning rates by F: those of a preset, in each of its stages, and those given by flags (default: 1)',
     )
     group.add_argument(
-        '--wd', type=float, help=f'weight decay; not applied to quantized weights of which only the sign is used ({_by_optimizer("wd")})'
+        '--wd', type=number, help=f'weight decay; not applied to quantized weights of which only the sign is used ({_by_optimizer("wd")})'
     )
     group.add_argument(
         '--no-wd',
@@ -468,9 +470,11 @@ def _add_training_flags(group):
         metavar='on|off',
         help='no weight decay for biases and normalization; "off" where the preset turns it on (default: off)',
     )
-    group.add_argument('--momentum', type=float, help='momentum of sgd and nag (default: 0.9)')
+    group.add_argument('--momentum', type=number, help='momentum of sgd and nag (default: 0.9)')
     group.add_argument('--lr-mode', choices=MODES, help=f'{_default("lr_mode").strip()}, with one of --lr-decay... step')
-    group.add_argument('--lr-power', type=float, metavar='P', help=f'exponent of --lr-mode poly; 1 is a linear decay{_default("lr_power")}')
+    group.add_argument(
+        '--lr-power', type=number, metavar='P', help=f'exponent of --lr-mode poly; 1 is a linear decay{_default("lr_power")}'
+    )
     group.add_argument(
         '--lr-decay',
         type=_factors,
@@ -484,15 +488,15 @@ def _add_training_flags(group):
         help='epochs at which the factor is applied (default: 40,60 of 120 epochs, in proportion)',
     )
     group.add_argument(
-        '--lr-decay-period', type=int, default=0, metavar='N', help='apply the factor every N epochs instead (default: 0, off)'
+        '--lr-decay-period', type=whole_number, default=0, metavar='N', help='apply the factor every N epochs instead (default: 0, off)'
     )
     group.add_argument(
         '--warmup-epochs',
-        type=int,
+        type=whole_number,
         metavar='N',
         help=f'epochs of linear warm-up ({_by_optimizer("warmup_epochs")}; scaled with the number of epochs)',
     )
-    group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'initial learning rate of the warm-up{_default("warmup_lr")}')
+    group.add_argument('--warmup-lr', type=number, metavar='LR', help=f'initial learning rate of the warm-up{_default("warmup_lr")}')
     group.add_argument(
         '--num-training-samples',
         type=positive_int,
@@ -501,26 +505,26 @@ def _add_training_flags(group):
     )
     group.add_argument(
         '--early-stop',
-        type=int,
+        type=whole_number,
         default=0,
         metavar='N',
         help='stop after N epochs without a better top-1 accuracy on the validation images; 0: off (default: %(default)s)',
     )
     group.add_argument(
         '--ema',
-        type=float,
+        type=number,
         metavar='DECAY',
         help='keep an exponential moving average of all weights and running statistics with this factor, such as 0.999; it is evaluated, '
         'saved as weights and exported (default: off)',
     )
-    group.add_argument('--seed', type=int, default=0, help='seed of all random numbers (default: %(default)s)')
+    group.add_argument('--seed', type=whole_number, default=0, help='seed of all random numbers (default: %(default)s)')
 
 
 def _add_objective_flags(group, zoo):
     group.add_argument('--mixup', action='store_true', help='train on mixtures of two images')
-    group.add_argument('--mixup-alpha', type=float, metavar='A', help='draw the mixing ratio from Beta(A, A) (default: 0.2)')
+    group.add_argument('--mixup-alpha', type=number, metavar='A', help='draw the mixing ratio from Beta(A, A) (default: 0.2)')
     group.add_argument('--cutmix', action='store_true', help='replace a rectangle of each image by that of another one of the batch')
-    group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
+    group.add_argument('--mixup-off-epoch', type=whole_number, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
     group.add_argument('--label-smoothing', action='store_true', help='distribute 0.1 of the probability of each label over all classes')
     group.add_argument(
         '--class-weights',
@@ -541,13 +545,13 @@ def _add_objective_flags(group, zoo):
         'or use published weights of SOURCE, without SOURCE those of GluonCV; downloaded if they are not in ~/.mxnet/models',
     )
     group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher given by name')
-    group.add_argument('--temperature', type=float, metavar='T', help='temperature of the softmax in the distillation loss (default: 20)')
+    group.add_argument('--temperature', type=number, metavar='T', help='temperature of the softmax in the distillation loss (default: 20)')
     group.add_argument(
-        '--hard-weight', type=float, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
+        '--hard-weight', type=number, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
     )
     group.add_argument(
         '--attention-weight',
-        type=float,
+        type=number,
         metavar='W',
         help='attention transfer from the teacher: add W times the distances between the normalized spatial attention maps of both '
         'networks at each size of the feature maps; 0: off (default: 0)',
@@ -569,14 +573,14 @@ def _add_output_flags(group):
     )
     group.add_argument(
         '--save-frequency',
-        type=int,
+        type=whole_number,
         default=10,
         metavar='N',
         help='keep the weights of every N-th epoch, besides the last and the best ones; 0: none (default: %(default)s)',
     )
     group.add_argument(
         '--save-interval',
-        type=int,
+        type=whole_number,
         default=0,
         metavar='N',
         help='also write a checkpoint every N updates, for long epochs; 0: only after epochs (default: %(default)s)',
@@ -599,10 +603,18 @@ def _add_output_flags(group):
         help='initial state of the optimizer, with --resume-params: a .states file of a checkpoint or of Trainer.save_states',
     )
     group.add_argument(
-        '--resume-epoch', type=int, default=0, metavar='N', help='number of finished epochs, with --resume-params (default: %(default)s)'
+        '--resume-epoch',
+        type=whole_number,
+        default=0,
+        metavar='N',
+        help='number of finished epochs, with --resume-params (default: %(default)s)',
     )
     group.add_argument(
-        '--log-interval', type=int, default=50, metavar='N', help='log every N updates; 0: only after epochs (default: %(default)s)'
+        '--log-interval',
+        type=whole_number,
+        default=50,
+        metavar='N',
+        help='log every N updates; 0: only after epochs (default: %(default)s)',
     )
     group.add_argument('--track-flips', action='store_true', help='count sign changes of binary weights; writes flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write scalars for TensorBoard to SAVE_DIR/tensorboard')

@@ -16,7 +16,7 @@ from .checks import check_options
 from .config_file import expand_config
 from .flags import MODEL_FLAGS, PROGRAM, make_parser
 from .inherited import with_inherited
-from .presets import AUTO, preset_of, with_defaults
+from .presets import AUTO, FEW, few_images, preset_of, with_defaults
 
 # Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
 # A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `Run`.
@@ -46,7 +46,8 @@ _NOT_GIVEN = object()
 class Options(argparse.Namespace):
     """Values of all flags of a run, complete and checked; attributes are named like the flags, which `flags.py` describes.
 
-    Three attributes are not flags: a resumed run takes them from its checkpoint. `new_parameters` has the names of the parameters that were
+    Four attributes are not flags: a resumed run takes them from its checkpoint. `few_images` is the number of training images in a folder
+    that has few of them, which limits the batch. `new_parameters` has the names of the parameters that were
     not loaded from other weights (None: no weights were loaded), `class_weight_values` the weight of each class, and `bootstrap_sha256` the
     checksum of the file `bootstrap`.
     """
@@ -124,9 +125,16 @@ def parse_arguments(arguments, zoo, program=PROGRAM):
 
 
 def merge(defaults, *others):
-    """Return the values of all flags, those in `defaults`: of dicts with values of a flag the last one counts."""
+    """Return the values of all flags, those in `defaults`: of dicts with values of a flag the last one counts.
+
+    A folder with few images has a preset of its own if none is given.
+    """
     values = {name: next((other[name] for other in reversed(others) if name in other), default) for name, default in defaults.items()}
-    return {**values, 'preset': preset_of(values['model'])} if values['preset'] == AUTO else values
+    if values['preset'] == AUTO:
+        return {**values, 'preset': preset_of(values['model'])}
+    if values['few_images'] is None and not any('preset' in other for other in others) and few_images(values) is not None:
+        return {**values, 'preset': FEW}
+    return values
 
 
 def read_options(arguments, zoo):

@@ -3,10 +3,12 @@
 import dataclasses
 import fractions
 import math
+import os
 import re
 
 from ...arguments import flag_of, require
 from ...data.datasets import DATASETS
+from ...data.folders import count_training_images
 from ...nn.quantizers import FULL_PRECISION
 from ..network import NETWORK_OPTIONS
 from ..optimization import SCALINGS
@@ -171,6 +173,8 @@ PRESETS = {
     'photos': {**PROTOCOL, 'input_size': 128, 'batch_size': 16, 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'num_epochs': 40},
 }
 DEFAULT = 'meliusnet'
+FEW = 'photos'  # the preset for folders with fewer than so many training images, 10 updates of the default, unless a preset is given
+FEW_IMAGES = 10 * PROTOCOL['batch_size']
 AUTO = 'auto'  # the preset of the network
 
 # Regular expressions of names of networks, and the preset of their authors; the first that is found. XNOR-Net's is also that of BWN (the
@@ -194,6 +198,22 @@ NETWORK_PRESETS = {
     '_dorefa_': 'dorefa',
     '_ttq$': 'ttq',
 }
+
+
+def few_images(options):
+    """Return the number of training images in the folder of a run, given as a dict of flags, if there are few; else None."""
+    dataset = DATASETS[options['dataset']]
+    if options['dataset'] != 'imagenet' or options['use_rec'] or options['rec_train'] or options['rec_val']:
+        return None
+    folder = os.path.expanduser(options['data_dir'] or dataset.data_dir)
+    count = count_training_images(folder, options['val_fraction'], FEW_IMAGES)
+    return None if count == FEW_IMAGES else count
+
+
+def _dataset_of(name, images):
+    """Return a row of `DATASETS`; `images`, the number of training images if there are few, limits the batch to half of them."""
+    row = DATASETS[name]
+    return row if images is None else dataclasses.replace(row, batch_limit=max(2, 1 << (images // 2).bit_length() - 1))
 
 
 def preset_of(network):
@@ -347,7 +367,9 @@ def with_defaults(options, zoo):
     if any(values[name] for name in ('lr_decay', 'lr_decay_epoch', 'lr_decay_period')):
         fill_in('lr_mode', 'step')  # as in GluonCV and BMXNet-v2, whose default it is
     values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
-    dataset = DATASETS[values['dataset']]
+    if values['preset'] == FEW and values['few_images'] is None:  # a resumed run keeps the number
+        values['few_images'] = few_images(values)
+    dataset = _dataset_of(values['dataset'], values['few_images'] if values['batch_size'] is None else None)
     fill_in('data_dir', dataset.data_dir)
     fill_in('crop_ratio', dataset.crop_ratio)
     if not values['use_pretrained']:  # otherwise the weights determine the stem
@@ -383,7 +405,9 @@ def with_defaults(options, zoo):
 
 def describe_preset(options):
     """Return a text that lists which flags in `Options` have the values of the preset and which are overridden."""
-    values = preset_values(PRESETS[options.preset], DATASETS[options.dataset])
+    rows = _dataset_of(options.dataset, options.few_images), DATASETS[options.dataset]
+    limited, values = (preset_values(PRESETS[options.preset], row) for row in rows)
+    values = limited if limited['batch_size'] == options.batch_size else values
     kept, overridden = [], []
     for name, value in values.items():
         if name.startswith('lr_decay') and options.lr_mode != 'step':
@@ -397,7 +421,8 @@ def describe_preset(options):
             kept += [f'{flag} {_format(value)}'] if value not in (None, {}) else []
         else:
             overridden.append(f'{flag} {_format(chosen)} (not {_format(value)})')
-    return f'{options.preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
+    why = '' if options.few_images is None else f' (the default for fewer than {FEW_IMAGES} training images in a folder)'
+    return f'{options.preset}{why}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
 
 
 def _format(value):

@@ -126,7 +126,7 @@ class EnsembleTraining(RunSeries):
         members = [self.metrics(number)['top1'] for number in range(self._members.count)]
         metrics = {'top1': accuracy.top1, 'top5': accuracy.top5, 'members_top1': members}
         counts = Summary.of(read_graph(net, (1, *source.spec.shape))).counts
-        description = description_fields(model, source.spec, counts, with_words(source.class_names))
+        description = description_fields(model, source.spec, counts, with_words(source.class_names), source.split)
         target = export_network(self._folder, net, source.spec.shape, description, metrics)
         if alphas is not None:
             LOG.info('votes of the members: %s', ', '.join(f'{alpha:.3f}' for alpha in alphas))

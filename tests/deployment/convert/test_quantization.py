@@ -255,6 +255,12 @@ def test_a_comparison_of_integers_is_that_of_the_numbers_they_stand_for():
         (np.zeros((2, 4, 8, 8), np.float32), '(batch, 3, height, width)'),
         (np.zeros((2, 3, 8, 8), np.uint8), 'normalization of the network is not known'),
         ('nothing', 'is not known: the network has no description'),
+        (np.float32(1), 'must be an array of NumPy or a path, not float32'),
+        (np.int64(1), 'must be an array of NumPy or a path, not int64'),
+        (1.0, 'must be an array of NumPy or a path, not float'),
+        ([1.0], 'must be an array of NumPy or a path, not list'),
+        (b'a', 'must be an array of NumPy or a path, not bytes'),
+        (np.array(1, np.float32), 'must be an array (N, channels, height, width) of float32 or uint8'),
     ],
 )
 def test_calibration_images_that_do_not_fit_are_refused_in_one_line(calibration, message, small, tmp_path):

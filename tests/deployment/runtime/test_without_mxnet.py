@@ -201,6 +201,15 @@ def test_names_that_need_mxnet_say_it_and_others_are_listed():
         assert message.startswith(f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet==1.9.1)')
 
 
+@pytest.mark.parametrize('name', ['model_zoo', 'bmx_melius.compat.bmxnet', 'bmx_melius.training:fit'])
+def test_importing_what_needs_mxnet_says_so_first(name):
+    module, _, member = name.partition(':')
+    code = f'try:\n    from {module} import {member or "x"}\nexcept ImportError as error:\n    print(error.name, error)\n'
+    (line,) = run_without(WITH_MXNET, code).stdout.splitlines()
+    package = '.'.join(module.split('.')[:2])
+    assert line == f'mxnet {package} needs MXNet, which is not installed (pip install mxnet==1.9.1)'
+
+
 def test_info_tells_of_the_engine_where_mxnet_is_missing(tmp_path):
     _, printed = run_commands(WITH_MXNET, ['info', 'info --json'], tmp_path)
     table, facts = printed[: printed.index('{')], json.loads(printed[printed.index('{') :])
