@@ -20,7 +20,7 @@ _PERCENTILE = 99.99  # of the numbers on each side that a range covers
 _SAMPLE = 8192  # numbers of a value and an image that are kept
 _CANDIDATES = 64  # ranges that are tried
 _ROUNDING = 0.01  # of a pixel that is normalized and back
-_SAME = 1e-6  # relative difference of outputs that are those of the same image
+_SAME = 1e-3  # of the outputs: smaller differences between images may not have an integer of their own
 _LOST = 0.01  # of a difference between outputs: what is smaller is the same
 _MEASURED = 32  # images on which the layers are quantized one at a time
 
@@ -326,12 +326,12 @@ def _share_told_apart(x, y, are_same):
     """Return the share of images whose outputs `y` differ from those of the median image, of those whose outputs `x` do.
 
     The correlation of all outputs may be that of one image with large outputs, while those of all others became the same. `are_same` is
-    whether all images are the same.
+    whether all images are the same: if they are not, but `x` has no difference at all, the share is 0.
     """
     least = _SAME * np.median(np.abs(x))
     before, after = (np.abs(array - np.median(array, axis=0)).max(axis=1) for array in (x, y))
     differs = before > least
-    return float((after[differs] > _LOST * before[differs]).mean()) if differs.any() else float(are_same)
+    return float((after[differs] > _LOST * before[differs]).mean()) if differs.any() else float(are_same or before.any())
 
 
 def _listed(counts):

@@ -309,6 +309,7 @@ def test_images_are_told_apart_by_outputs_that_differ_also_where_one_is_large():
     large[3] = other[3] = 1e9 * np.arange(10)
     assert np.corrcoef(large.ravel(), other.ravel())[0, 1] > 0.999 and _share_told_apart(large, other, False) == pytest.approx(1 / 31)
     assert (_share_told_apart(same, x, True), _share_told_apart(same, same, False)) == (1, 0)
+    assert _share_told_apart(same + x / 1e6, same, False) == 1  # no integers are as near
 
 
 @needs_engine
