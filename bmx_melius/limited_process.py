@@ -139,7 +139,13 @@ class LimitedProcesses:
             If the process has ended, or has been given up, without an answer; the message says why.
         """
         process = self._taken() or self._start()
-        timer = threading.Timer(self._seconds, process.kill)
+        late = threading.Event()
+
+        def give_up():
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds, give_up)
         timer.start()
         try:
             for part in message(head, body):
@@ -147,7 +153,7 @@ class LimitedProcesses:
             lengths = LENGTHS.unpack(_read(process.stdout, LENGTHS.size))
             text, answer = [_read(process.stdout, length) for length in lengths]
         except BaseException as error:  # also Ctrl-C: what the process still writes would be the answer to the next message
-            reason = f'it takes longer than {self._seconds:g} s' if timer.finished.is_set() else 'it takes too much memory'
+            reason = f'it takes longer than {self._seconds:g} s' if late.is_set() else 'it takes too much memory'
             _end(process)
             if isinstance(error, (OSError, EOFError)):
                 raise ChildProcessError(reason) from error

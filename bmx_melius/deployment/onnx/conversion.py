@@ -249,7 +249,7 @@ def _written(exported, symbol, arrays, fields, report, model):
 def _as_stored(found, report):
     """Return layers with the bits of a weight in the file: real weights may be stored in half precision, or as 8-bit integers."""
     integers = set(report.quantization.changes) - set(report.quantization.keep_float) if report.quantization else ()
-    bits = {True: 16, False: 32}[report.half]
+    bits = 16 if report.half else 32
     return [dataclasses.replace(layer, bits=8 if layer.name in integers else bits) if layer.reason else layer for layer in found]
 
 
