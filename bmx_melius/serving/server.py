@@ -46,7 +46,7 @@ _LOGGING = {
     'disable_existing_loggers': False,
     'formatters': {'bounded': {'()': _Formatter}},
     'handlers': {'log': _HANDLER},
-    'loggers': {name: {'handlers': ['log'], 'level': 'ERROR', 'propagate': False} for name in _LOGGERS},
+    'loggers': {name: {'handlers': ['log'], 'propagate': False} for name in _LOGGERS},
 }
 
 

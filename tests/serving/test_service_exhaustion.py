@@ -5,6 +5,7 @@ import contextlib
 import functools
 import io
 import json
+import logging
 import os
 import re
 import resource
@@ -223,7 +224,7 @@ def test_the_cost_of_an_image_is_that_of_its_pixels_and_scans():
     assert check_image(png(200), 40_000) == 40_000
     lossless = io.BytesIO()
     PIL.Image.new('RGB', (300, 100)).save(lossless, 'WEBP', lossless=True)
-    assert len(lossless.getvalue()) < 100 and check_image(lossless.getvalue(), 40_000) == 30_000
+    assert len(lossless.getvalue()) < 100 and check_image(lossless.getvalue(), 30_000) == 30_000
     assert check_image(with_scans(10, side=100), 40_000) == 20_000
 
 
@@ -250,8 +251,9 @@ def test_an_error_in_the_log_is_cut(folder, capsys):
 
     with running([Defective('colour', f'{folder}/colour')]) as client:
         assert client.post(INFER, infer([2, 3, 8, 8]))[0] == 500
+        logging.getLogger('asyncio').warning('a warning, of which a client can cause any number')
     log = capsys.readouterr().err
-    assert 'Traceback' in log and len(log) <= 10_100
+    assert 'warning' not in log and 'Traceback' in log and len(log) <= 10_100
 
 
 # --- connections --------------------------------------------------------------------------------------------------------------------------

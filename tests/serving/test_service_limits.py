@@ -88,6 +88,18 @@ def test_past_the_limit_requests_are_refused_and_the_accepted_ones_answered(fold
         assert client.metric('bmx_melius_requests_in_progress', model='held') == 0
 
 
+@pytest.mark.parametrize('options', [{}, {'encode_chunked': True}])
+def test_a_body_and_a_batch_of_the_largest_size_are_accepted_and_larger_ones_are_not(folder, options):
+    body = infer([2, 3, 8, 8]).encode()
+    with running([ServedNetwork('colour', f'{folder}/colour')], upload_bytes=len(body), max_batch=2) as client:
+        for content, status in ((body, 200), (body + b' ', 413), (infer([3, 3, 1, 1]).encode(), 400)):
+            connection = client.connect()
+            headers = {'Transfer-Encoding': 'chunked'} if options else {}
+            connection.request('POST', '/v2/models/colour/infer', iter([content]) if options else content, headers, **options)
+            assert connection.getresponse().status == status
+            connection.close()
+
+
 def test_requests_whose_clients_disconnect_leave_the_queue_and_are_counted(folder, uploads, held, monkeypatch):
     monkeypatch.setattr(server, '_HALF_CLOSE_SECONDS', 0)  # after it a client that closes its sending half has disconnected
     session = Session(folder / 'colour')

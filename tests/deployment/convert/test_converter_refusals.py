@@ -175,7 +175,7 @@ def test_verification_refuses_a_network_whose_values_mxnet_cannot_represent(laye
         (['net'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
         (['net-symbol.json', 'net-0000.params'], 'PACKED names the files to write'),
         (['net', 'net-0000.params', 'a', 'b'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
-        (['other', 'packed'], 'there is no .*other-symbol.json'),
+        (['other', 'packed'], 'other-symbol.json: No such file or directory; a PREFIX is .* there is .*net'),
         (['net-0000.params', 'net-symbol.json', 'packed'], 'net-0000.params is not a symbol.* did you swap the first two?'),
         (['net', 'net'], 'would overwrite the network that is converted'),
     ],
