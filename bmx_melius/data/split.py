@@ -35,7 +35,7 @@ class Split:
 
     @classmethod
     def from_json(cls, fields, source):
-        """Return the split in a description, or None if it has none. Raises `UserError`, which names the file `source`, if it is malformed."""
+        """Return the split in a description, or None. Raises `UserError`, which names the file `source`, if it is malformed."""
         if fields is None:
             return None
         try:
