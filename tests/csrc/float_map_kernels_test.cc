@@ -4,6 +4,7 @@
 //     float_map_kernels_test INSTRUCTION_SET SHAPES
 //
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -194,11 +195,14 @@ void check_transform(const FloatKernels& kernels) {
     for (float& number : x.numbers) {
         number = number == kGap ? kGap : number * std::ldexp(1.0f, pick(-3, 7));
     }
-    const Reals a = random_reals(x.channels), b = random_reals(x.channels);
+    const Reals factors = random_reals(x.channels), b = random_reals(x.channels);
+    Reals divisors = factors;
+    std::replace(divisors.begin(), divisors.end(), 0.0f, 1.0f);
     for (const Elementwise kind :
          {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip, Elementwise::abs,
           Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu, Elementwise::round, Elementwise::divide}) {
         Grid y = x;
+        const Reals& a = kind == Elementwise::divide ? divisors : factors;
         kernels.transform({kind, y.numbers.data(), y.pixel, y.pixels, y.channels, a.data(), b.data()});
         digest.add(y.numbers);
         for (int i = 0; i < x.pixels; ++i) {

@@ -155,6 +155,9 @@ def test_networks_of_flags_are_those_of_bmxnet():
     assert shapes[0] == shapes[1]
     further = ['--dilated', '--model-options', '{"growth_rate": 32, "stem_pool": 2}', '--init-features', '32']
     assert given(*further)['model_options'] == {'dilations': [1, 1, 2, 4], 'growth_rate': 32, 'stem_pool': 2, 'init_features': 32}
+    assert given('--model-options', '{"stem_pool": 2}', '--model-options', '{}', '--dilated')['model_options'] == {
+        'dilations': [1, 1, 2, 4]
+    }
     for model, flag in (('resnext50_32x4d', '--use_se'), ('vgg11', '--batch-norm'), ('binary_vgg11', '--batch-norm')):
         assert True in parse_options(['--model', model, '--dataset', 'dummy', flag], model_zoo).model_options.values()
     for flag in ('--use_se', '--batch-norm', '--growth-rate=3'):

@@ -65,6 +65,8 @@ MODEL_FLAGS = {
     '--use_se': ModelFlag('use_se', True, 'squeeze-and-excitation layers in ResNeXt', gluoncv='resnext'),
 }
 
+OF_MODEL_FLAGS = 'of_model_flags'  # attribute of parsed arguments: the items that they give
+
 NO_DALI = 'NVIDIA DALI is not supported; leave it out, record files are read by MXNet (--use-rec)'
 # Flags of these scripts for features that this program does not have.
 REFUSED = {
@@ -179,7 +181,6 @@ def _add_network_flags(group, zoo):
     group.add_argument(
         '--model-options',
         type=json_object,
-        action=_AddOptions,
         default={},
         metavar='JSON',
         help='further arguments of get_model, for example for meliusnet_flex \'{"block_numbers": [2, 2], "transitions": [0.5]}\'',
@@ -265,7 +266,7 @@ def _add_bmxnet_flags(group):
         metavar = 'N' if row.value is positive_int else 'N,...'
         kind = {'type': _option(row), 'metavar': metavar} if callable(row.value) else {'nargs': 0, 'const': {row.option: row.value}}
         group.add_argument(
-            flag, dest='model_options', action=_AddOptions, default={}, help=f'{row.help}; {row.option} of --model-options', **kind
+            flag, dest=OF_MODEL_FLAGS, action=_AddOptions, default={}, help=f'{row.help}; {row.option} of --model-options', **kind
         )
 
 

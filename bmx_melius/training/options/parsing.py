@@ -14,7 +14,7 @@ from ..network import NETWORK_OPTIONS
 from ..saving.stored_checkpoints import read_last, refuse_run
 from .checks import check_options
 from .config_file import expand_config
-from .flags import MODEL_FLAGS, PROGRAM, make_parser
+from .flags import MODEL_FLAGS, OF_MODEL_FLAGS, PROGRAM, make_parser
 from .inherited import with_inherited
 from .presets import AUTO, FEW, few_images, preset_of, with_defaults
 
@@ -118,6 +118,9 @@ def parse_arguments(arguments, zoo, program=PROGRAM):
         arguments = expand_config(arguments, parser)
     found = parser.parse_args(arguments, argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN)))
     given = {name: value for name, value in vars(found).items() if name in defaults and value is not _NOT_GIVEN}
+    of_model_flags, _ = given.pop(OF_MODEL_FLAGS, {}), defaults.pop(OF_MODEL_FLAGS)
+    if of_model_flags:
+        given['model_options'] = {**given.get('model_options', {}), **of_model_flags}
     binary = zoo.listed_name(f'binary_{given["model"]}') if 'model' in given and not given.keys().isdisjoint(NETWORK_OPTIONS) else None
     if binary and given['model'] in zoo.get_gluoncv_list():  # BMXNet-v2 has binary networks of these names, such as resnet18_v1
         given['model'] = binary
