@@ -4,11 +4,11 @@ import argparse
 import contextlib
 import itertools
 import json
-import os
 import re
 import textwrap
 
 from .errors import UserError, did_you_mean
+from .process import usable_cores
 
 _MAX_NUMBER = 1e9
 
@@ -104,7 +104,7 @@ def thread_count(text):
     """Parse a number of threads; '0' -> the number of cores that this process may use."""
     with contextlib.suppress(argparse.ArgumentTypeError):
         if whole_number(text) >= 0:
-            return int(text) or len(os.sched_getaffinity(0))
+            return int(text) or usable_cores()
     raise argparse.ArgumentTypeError(f'expected a whole number, 0 for one for each core that may be used, not {text[:40]!r}')
 
 

@@ -1,7 +1,8 @@
 """Processes with limited memory, for inputs that announce nothing: only the end of a process limits for certain what a library takes.
 
-A process answers messages on its standard input until its end. A message is the lengths of its two parts, a JSON object, and bytes.
-`LimitedProcesses` asks such processes; the service has its own, which waits in an event loop (`serving.readers`).
+`child_environment`, `command_of` and `limit` are for any process of this kind. One that lasts answers messages on its standard input, until
+this ends: a message is the lengths of its two parts, a JSON object, and bytes. `LimitedProcesses` asks such processes; the service has its
+own, which waits in an event loop (`serving.readers`).
 """
 
 import atexit
@@ -29,20 +30,30 @@ def message(head, *bodies):
     return [LENGTHS.pack(len(text), sum(map(len, bodies))), text, *bodies]
 
 
-def command_of(module, memory):
-    """Return command and environment of a process that runs ``main(memory)`` of a module; `memory` is in bytes.
+def child_environment():
+    """Return the environment of a process of Python that computes with one thread and finds packages where this process does."""
+    return {**os.environ, **_ENVIRONMENT, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
+
+
+def command_of(module, *arguments):
+    """Return the command of a process that runs ``main`` of a module with arguments, numbers or texts.
 
     The working directory, in which a file could have the name of a module, is not searched.
     """
-    program = f'import sys; sys.path[:] = filter(None, sys.path); from {module} import main; main({memory})'
-    paths = os.pathsep.join(filter(None, sys.path))  # where this process has found the package
-    return [sys.executable, '-c', program], {**os.environ, **_ENVIRONMENT, 'PYTHONPATH': paths}
+    program = f'import sys; sys.path[:] = filter(None, sys.path); from {module} import main; main(*{arguments!r})'
+    return [sys.executable, '-c', program]
+
+
+def limit(memory, kind=resource.RLIMIT_DATA):
+    """Limit the memory of this process to `memory` bytes of data, or of another kind of `resource`; it leaves no core dump."""
+    resource.setrlimit(kind, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def is_limited(memory):
     """Return whether this process may have at most `memory` bytes of data."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return 0 <= limit <= memory
+    allowed, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return 0 <= allowed <= memory
 
 
 class MessageLog:
@@ -83,8 +94,7 @@ def answer_messages(respond, memory):
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # whoever started this process ends it, after the messages that it has sent
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit(memory)
     gc.freeze()
     gc.disable()  # it would look at all lists of a JSON text again and again while it is parsed
     with MessageLog() as log, open(os.dup(0), 'rb') as requests, open(os.dup(1), 'wb') as answers:
@@ -139,7 +149,13 @@ class LimitedProcesses:
             If the process has ended, or has been given up, without an answer; the message says why.
         """
         process = self._taken() or self._start()
-        timer = threading.Timer(self._seconds, process.kill)
+        late = threading.Event()
+
+        def give_up():
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds, give_up)
         timer.start()
         try:
             for part in message(head, body):
@@ -147,7 +163,7 @@ class LimitedProcesses:
             lengths = LENGTHS.unpack(_read(process.stdout, LENGTHS.size))
             text, answer = [_read(process.stdout, length) for length in lengths]
         except BaseException as error:  # also Ctrl-C: what the process still writes would be the answer to the next message
-            reason = f'it takes longer than {self._seconds:g} s' if timer.finished.is_set() else 'it takes too much memory'
+            reason = f'it takes longer than {self._seconds:g} s' if late.is_set() else 'it takes too much memory'
             _end(process)
             if isinstance(error, (OSError, EOFError)):
                 raise ChildProcessError(reason) from error
@@ -174,10 +190,9 @@ class LimitedProcesses:
             _end(process)
 
     def _start(self):
-        command, environment = command_of(self._module, self._memory)
         return subprocess.Popen(
-            command,
-            env=environment,
+            command_of(self._module, self._memory),
+            env=child_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # a child of a fork would write what is left in a buffer

@@ -127,7 +127,7 @@ class ProgressLine:
                 self.update()
 
     def update(self, count=1):
-        """Count further ones that are done."""
+        """Count further items that are done."""
         self.done += count
 
     def close(self):

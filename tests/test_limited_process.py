@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from bmx_melius.limited_process import LOG_BYTES, LimitedProcesses, answer_messages, command_of, is_limited, message
+from bmx_melius.limited_process import LOG_BYTES, LimitedProcesses, answer_messages, child_environment, command_of, is_limited, message
 
 
 def respond(head, body):
@@ -81,7 +81,7 @@ def test_a_child_of_a_fork_starts_its_own(processes):
 
 def test_a_file_in_the_working_directory_is_not_imported(tmp_path):
     (tmp_path / 'json.py').write_text('raise SystemExit("imported")')
-    command, environment = command_of('test_limited_process', 1 << 28)
+    command, environment = command_of('test_limited_process', 1 << 28), child_environment()
     environment['PYTHONPATH'] += os.pathsep + os.path.dirname(__file__)
     done = subprocess.run(command, env=environment, cwd=tmp_path, input=b'', capture_output=True)
     assert done.returncode == 0, done.stderr
@@ -103,10 +103,9 @@ answer_messages(respond, 1 << 30)
 
 
 def test_all_that_a_process_writes_about_a_message_is_cut_and_a_short_line_is_not():
-    _, environment = command_of('test_limited_process', 1 << 28)
     bodies = [b'short line\n', b'z' * 3_000_000, b'defect']
     messages = b''.join(b''.join(message({}, body)) for body in bodies)
-    done = subprocess.run([sys.executable, '-c', WRITING], env=environment, input=messages, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, '-c', WRITING], env=child_environment(), input=messages, capture_output=True, timeout=60)
     assert done.stdout == 2 * b''.join(message({}, b'')) and done.returncode == 1
     errors = done.stderr
     assert errors.startswith(b'short line\nyyy') and b'zzz' in errors and b'Traceback' in errors and len(errors) <= 3 * LOG_BYTES

@@ -9,6 +9,8 @@ from ..arguments import named_shape, number, positive_int, shape
 from ..errors import UserError
 from ..files.symbol_json import SymbolJson
 
+_MAX_IMAGE_CHANNELS = 4
+
 
 def add_json_flag(parser):
     """Add ``--json``, which prints the result in a form that programs can read."""
@@ -90,16 +92,13 @@ def hint_at_layout(given):
         yield
     except UserError as error:
         for sizes in [given] if isinstance(given, tuple) else [sizes for _, sizes in given or ()]:
-            if len(sizes) == 4 and sizes[3] <= _MOST_OF_IMAGES < min(sizes[1:3]):
+            if len(sizes) == 4 and sizes[3] <= _MAX_IMAGE_CHANNELS < min(sizes[1:3]):
                 second = ','.join(map(str, (sizes[0], sizes[3], *sizes[1:3])))
                 last = ','.join(map(str, sizes))
                 raise UserError(
                     f'{error} (the shape {last} looks like N,H,W,C; this network may take N,C,H,W: --input-shape {second})'
                 ) from error
         raise
-
-
-_MOST_OF_IMAGES = 4  # channels of an image
 
 
 def packed_prefix(source, input_shape, folder):
@@ -121,7 +120,7 @@ def packed_prefix(source, input_shape, folder):
 
 
 def add_precisions(parser):
-    """Add ``--half``, ``--int8`` and the options of that: how float layers are stored and computed."""
+    """Add ``--half``, and ``--int8`` with its options: how float layers are stored and computed."""
     real = parser.add_mutually_exclusive_group()
     real.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
     real.add_argument(

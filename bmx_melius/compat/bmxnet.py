@@ -486,11 +486,11 @@ def print_summary(
         return
     if shape is None:
         raise UserError("print_summary(quantized_bitwidth=...) needs the shapes of the inputs: shape={'data': (1, 3, 224, 224)}")
-    print(summary(symbol, shape))
-    counted = summary(symbol, shape).layers
-    convolutions = [layer for layer in counted if layer.operator != 'FullyConnected']
-    quantized = sum(layer.binary_params + layer.quantized_params for layer in counted)
-    total = quantized + sum(layer.float_params for layer in counted)
+    found = summary(symbol, shape)
+    print(found)
+    convolutions = [layer for layer in found.layers if layer.operator != 'FullyConnected']
+    quantized = sum(layer.binary_params + layer.quantized_params for layer in found.layers)
+    total = quantized + sum(layer.float_params for layer in found.layers)
     operations, binary = (sum(layer.macs for layer in convolutions if layer.bits < bits) for bits in (FLOAT_BITS + 1, FLOAT_BITS))
     compressed = ((total - quantized) * FLOAT_BITS + quantized * quantized_bitwidth) / 8
     for title, text in (

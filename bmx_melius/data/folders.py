@@ -254,9 +254,9 @@ def open_folders(data_dir, spec, val_fraction=None):
 
 
 def count_training_images(data_dir, val_fraction, limit):
-    """Return the number of training images that `open_folders` would find in a folder, without a look at their content.
+    """Return the number of training images that `open_folders` would find in a folder, without reading them.
 
-    Returns `limit` if there are as many or more, which is not the time to count them all, and None if it is no folder of images.
+    Returns `limit` if there are at least as many, without counting the rest, and None if it is not a folder of images.
     """
     part = os.path.join(data_dir, 'train')
     is_whole, count = not os.path.isdir(part), 0

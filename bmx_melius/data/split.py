@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+from typing import Optional, Tuple
 
 from ..errors import UserError
 
@@ -20,21 +21,21 @@ class Split:
         Part of each class that was kept for validation; None if the folder has folders train and val.
     training_images : int
     sample : tuple of str
-        Digests of up to 64 of the training images, of their names CLASS/FILE and their sizes: those with the lowest ones.
+        Digests of the names CLASS/FILE and the sizes of training images, the 64 lowest ones.
     """
 
-    val_fraction: object
+    val_fraction: Optional[float]
     training_images: int
-    sample: tuple
+    sample: Tuple[str, ...]
 
     @classmethod
     def of(cls, images, val_fraction=None):
-        """Return that of a training on an `ImageFolder`."""
+        """Return the split of a training on an `ImageFolder`."""
         return cls(val_fraction, len(images), tuple(sorted(_digests(images))[:_SAMPLE]))
 
     @classmethod
     def from_json(cls, fields, source):
-        """Return that in a description, or None if there is none. Raises `UserError`, which names the file `source`, if it is malformed."""
+        """Return the split in a description, or None. Raises `UserError`, which names the file `source`, if it is malformed."""
         if fields is None:
             return None
         try:

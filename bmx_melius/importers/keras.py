@@ -13,11 +13,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import numpy as np
 
 from ..errors import UserError, last_line
+from ..limited_process import child_environment, command_of
 from . import keras_reader
 
 MAX_BYTES = 1 << 30  # of the arrays of a file
@@ -74,11 +74,9 @@ def read_keras_layers(path):
 
 def _run_reader(path):
     """Return the output of `keras_reader`. Raises `UserError` if it crashes or takes too long."""
-    command = [sys.executable, '-W', 'ignore', keras_reader.__file__, path, str(MAX_BYTES), str(_MEMORY)]
-    places = os.pathsep.join(filter(None, sys.path))  # h5py is where this process finds it
-    environment = {**os.environ, 'PYTHONPATH': places, 'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
+    command = command_of(keras_reader.__name__, path, MAX_BYTES, _MEMORY)
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS)
+        done = subprocess.run(command, env=child_environment(), capture_output=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UserError(f'{path} is not an HDF5 file of Keras weights, or is damaged: reading it takes too long') from error
     if done.returncode:

@@ -10,6 +10,8 @@ import os
 import resource
 import sys
 
+from ..limited_process import limit
+
 _MODEL = 'model_weights'
 
 
@@ -21,8 +23,7 @@ def main(path, max_bytes, memory):
     """Print the layers of a file whose arrays take at most `max_bytes`, with at most `memory` bytes of address space."""
     import h5py
 
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit(memory, resource.RLIMIT_AS)
     try:
         with h5py.File(path, 'r') as file:
             _require_self_contained(path, file, h5py)
@@ -110,7 +111,3 @@ def _names(group, attribute):
         if not pieces:
             return None
     return [name.decode() if isinstance(name, bytes) else str(name) for piece in pieces for name in piece]
-
-
-if __name__ == '__main__':
-    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 
-from ..limited_process import LENGTHS, command_of, message
+from ..limited_process import LENGTHS, child_environment, command_of, message
 from ..process import usable_cores
 from .limits import Refusal
 from .tensors import InferenceRequest
@@ -99,12 +99,11 @@ class Readers:
 
 
 async def _start(memory):
-    command, environment = command_of(f'{__package__}.reading', memory)
     return await asyncio.create_subprocess_exec(
-        *command,
+        *command_of(f'{__package__}.reading', memory),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment,
+        env=child_environment(),
         limit=_PIPE_BYTES,
         start_new_session=True,  # Ctrl-C in a terminal would reach it
     )

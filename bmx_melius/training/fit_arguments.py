@@ -1,7 +1,8 @@
-"""Arguments of `fit`: one clear error for what cannot work, and its own names in errors about flags of ``train_imagenet.py``."""
+"""Arguments of `fit`: one clear error for what cannot work, and their names in errors about flags of ``bmx-melius train``."""
 
 import argparse
-import contextlib
+import functools
+import inspect
 import math
 import numbers
 import re
@@ -59,19 +60,31 @@ def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, 
             raise UserError(f'{name} must be {" or ".join(map(repr, known))}, not {_shown(arguments[name])}')
 
 
-@contextlib.contextmanager
-def naming_arguments(known):
-    """Let a `UserError` of the block name the arguments `known` instead of flags of ``train_imagenet.py``."""
-    try:
-        yield
-    except UserError as error:
-        text = str(error)
-        for phrase, own in _PHRASES.items():
-            text = text.replace(phrase, own)
-        text = re.sub(r'--([a-z][a-z-]*)', lambda flag: _argument(flag, known), text)
-        if text == str(error):
-            raise
-        raise UserError(text) from error
+def naming_arguments(*others):
+    """Return a decorator: a `UserError` names arguments of the function, or of `others`, instead of flags of ``bmx-melius train``."""
+
+    def decorate(function):
+        known = {name for each in (function, *others) for name in inspect.signature(each).parameters}
+
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            try:
+                return function(*arguments, **options)
+            except UserError as error:
+                text = _with_arguments(str(error), known)
+                if text == str(error):
+                    raise
+                raise UserError(text) from error
+
+        return call
+
+    return decorate
+
+
+def _with_arguments(text, known):
+    for phrase, own in _PHRASES.items():
+        text = text.replace(phrase, own)
+    return re.sub(r'--([a-z][a-z-]*)', lambda flag: _argument(flag, known), text)
 
 
 def _argument(flag, known):

@@ -231,6 +231,7 @@ class Loaders:
         return map(_pair, () if self._validation is None else self._validation)
 
 
+@naming_arguments(make_trainer)
 def fit(
     net, train_data, validation_data, num_epochs, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0, ema=None,
     dtype='float32', save_dir=None, resume=False, on_batch=None, on_epoch=None, **options,
@@ -306,57 +307,56 @@ def fit(
     _require_known(options)
     numbers = {'num_epochs': num_epochs, 'lr': lr, 'seed': seed, 'early_stop': early_stop, 'ema': ema, 'dtype': dtype}
     check_arguments(net, train_data, validation_data, optimizer, loss, trainer, {**options, **numbers})
-    with naming_arguments({*inspect.signature(fit).parameters, *inspect.signature(make_trainer).parameters}):
-        data, workers = Loaders(train_data, validation_data), Workers()
-        _finish_initialization(net, data, dtype)
-        if trainer is None:
-            optimizer = optimizer.lower()
-            lr = optimizer_defaults(optimizer).lr if lr is None else lr
-            # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
-            ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
-            trainer = make_trainer(
-                net,
-                data.updates_per_epoch,
-                BATCH,
-                workers,
-                optimizer=optimizer,
-                lr=lr,
-                num_epochs=num_epochs,
-                dtype=dtype,
-                parameters=ordered,
-                **options,
-            )
-        objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
-        training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
-        with locked(save_dir) if save_dir else contextlib.nullcontext():
-            checkpoints = None
-            if save_dir:
-                if not resume:
-                    refuse_run(save_dir)
-                remove_leftovers(save_dir)
-                checkpoints = Checkpoints(save_dir, {'num_epochs': num_epochs})
-            progress = checkpoints.load(net, trainer) if resume else training.progress
-            training.start(progress, checkpoints.load_arrays() if resume else {})
-            try:
-                for epoch in training.epochs():
-                    title = f'epoch {epoch + 1} of {num_epochs}'
-                    for images, labels in ProgressLine(training.batches(), total=data.updates_per_epoch, description=title, unit='batches'):
-                        with _running_on(images, mx.MXNetError):
-                            training.update(images, labels)
-                        if on_batch:
-                            on_batch(training)
-                    training.validate()
-                    if checkpoints:
-                        training.save(checkpoints)
-                    if on_epoch and on_epoch(training):
-                        break
-            except Stopped as stopped:
-                raise stopped.error from None
-            if checkpoints and training.progress.history:
-                net.load_parameters(checkpoints.best(training.progress)[1], ctx=training.devices)
-            elif training.average:
-                training.average.keep()
-        return training.progress.history
+    data, workers = Loaders(train_data, validation_data), Workers()
+    _finish_initialization(net, data, dtype)
+    if trainer is None:
+        optimizer = optimizer.lower()
+        lr = optimizer_defaults(optimizer).lr if lr is None else lr
+        # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
+        ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
+        trainer = make_trainer(
+            net,
+            data.updates_per_epoch,
+            BATCH,
+            workers,
+            optimizer=optimizer,
+            lr=lr,
+            num_epochs=num_epochs,
+            dtype=dtype,
+            parameters=ordered,
+            **options,
+        )
+    objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
+    training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
+    with locked(save_dir) if save_dir else contextlib.nullcontext():
+        checkpoints = None
+        if save_dir:
+            if not resume:
+                refuse_run(save_dir)
+            remove_leftovers(save_dir)
+            checkpoints = Checkpoints(save_dir, {'num_epochs': num_epochs})
+        progress = checkpoints.load(net, trainer) if resume else training.progress
+        training.start(progress, checkpoints.load_arrays() if resume else {})
+        try:
+            for epoch in training.epochs():
+                title = f'epoch {epoch + 1} of {num_epochs}'
+                for images, labels in ProgressLine(training.batches(), total=data.updates_per_epoch, description=title, unit='batches'):
+                    with _running_on(images, mx.MXNetError):
+                        training.update(images, labels)
+                    if on_batch:
+                        on_batch(training)
+                training.validate()
+                if checkpoints:
+                    training.save(checkpoints)
+                if on_epoch and on_epoch(training):
+                    break
+        except Stopped as stopped:
+            raise stopped.error from None
+        if checkpoints and training.progress.history:
+            net.load_parameters(checkpoints.best(training.progress)[1], ctx=training.devices)
+        elif training.average:
+            training.average.keep()
+    return training.progress.history
 
 
 def _require_known(options):

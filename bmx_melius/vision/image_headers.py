@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 import struct
+from typing import Optional
 
 MAX_BYTES = 2_000_000_000  # of memory for decoding an image, beside its file
 MAX_SCANS = 32  # of a JPEG file; encoders write 10 or fewer. One takes up to 0.2 s at 50 megapixels, even if it is a few bytes long
@@ -66,7 +67,7 @@ class Cost:
     possible: float = 0
 
 
-def cost_of(content: bytes, form: str, begin: int = 0, end: int = None) -> Cost:
+def cost_of(content: bytes, form: str, begin: int = 0, end: Optional[int] = None) -> Cost:
     """Return the cost of decoding an image.
 
     Parameters

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clock import Clock
+from support.clock import Clock, some_turns
 
 from bmx_melius.errors import UserError
 from bmx_melius.serving import batch_queue
@@ -126,12 +126,6 @@ def check(answer, number, value, size=3):
 async def begun(network):
     """Wait until the first run of a network has begun."""
     await asyncio.get_running_loop().run_in_executor(None, network.began.wait)
-
-
-async def some_turns():
-    """Let the event loop run everything that is ready."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def scenario(**options):

@@ -8,7 +8,7 @@ import functools
 
 import pytest
 import uvicorn
-from support.clock import Clock
+from support.clock import Clock, some_turns
 from uvicorn.server import ServerState
 
 from bmx_melius.serving import server
@@ -72,11 +72,6 @@ class Transport(asyncio.Transport):
         self.room = room
         self._connection.resume_writing()
         await some_turns()
-
-
-async def some_turns():
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 class Service:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from support.clock import Clock
+from support.clock import Clock, some_turns
 
 from bmx_melius.serving.turns import LARGE, Turns
 
@@ -32,11 +32,6 @@ class Reading:
         for name in names:
             self._ends[name].set()
             await some_turns()
-
-
-async def some_turns():
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def scenario(number):

@@ -20,3 +20,9 @@ class Clock(asyncio.SelectorEventLoop):
 
     def time(self):
         return self.now
+
+
+async def some_turns():
+    """Let the event loop run everything that is ready, without time passing."""
+    for _ in range(20):
+        await asyncio.sleep(0)

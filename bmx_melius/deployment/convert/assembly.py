@@ -1,10 +1,8 @@
 """Assembly of the converted symbol from packed operators and the nodes that were not converted."""
 
-from ...files.symbol_json import VARIABLE, SymbolJson
+from ...files.symbol_json import VARIABLE
 from ..program.borders import border_of
-from ..program.packed_operator import NAME, operator_attributes
-
-_MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
+from ..program.packed_operator import add_operator, new_symbol
 
 
 def assemble(network, partition, programs, words):
@@ -27,7 +25,7 @@ def assemble(network, partition, programs, words):
     kept : set of Node
         The nodes that were not converted.
     """
-    symbol = SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
+    symbol = new_symbol()
     arrays, position, kept = {}, {}, set()
     outer, maps = {}, {}  # Entry -> reference to a node that makes its shape of that of a map of a program, or the reverse (`borders`)
 
@@ -41,13 +39,10 @@ def assemble(network, partition, programs, words):
                 kind = 'aux:' if item in network.graph.statistics else 'arg:'
                 arrays[kind + item.name] = network.arrays[item.name]
             return
-        lowered, vector = programs[item], words[item]
-        name = lowered.outputs[-1].node.name
+        lowered = programs[item]
         inputs = [map_of(entry) for entry in lowered.inputs]
-        attributes = {'__dtype__': '4', '__shape__': f'({len(vector)},)'}  # 4: int32
-        inputs.append([symbol.add(VARIABLE, f'{name}_program', attributes=attributes), 0, 0])
-        arrays[f'arg:{name}_program'] = vector
-        position[item] = symbol.add(NAME, name, inputs, operator_attributes(lowered.program))
+        position[item], program_words = add_operator(symbol, lowered.outputs[-1].node.name, inputs, lowered.program, words[item])
+        arrays.update(program_words)
 
     def chained(source, nodes):
         """Add nodes one after the other to the value of the reference `source`; return the reference to the result."""

@@ -18,12 +18,11 @@ from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
-from . import normalization  # noqa: F401  registers its translations
+from . import layers, normalization  # noqa: F401  register their translations
 from .batches import with_one_image
 from .evaluation import Evaluator, input_shapes
 from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
-from .layers import READS_REAL, REAL_WEIGHTS
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .model import read_model
@@ -216,12 +215,12 @@ def _read_back(model, program, order, exported, changes_layers, input_spec, clas
     """Write a program that `export-onnx` stored in a model."""
     if changes_layers:
         raise UserError(f'{model.path} has layers of 8-bit integers: import it without half (--half) and calibration (--int8)')
-    symbol, arrays, layers_, report = read_back(model, program, order)
+    symbol, arrays, found, report = read_back(model, program, order)
     values = program.values()
     shapes = [(1, values[program.outputs[number]].channels) for number in order]
     fields = _description(input_spec, class_names, shapes, model.outputs, model.path)
     note = 'the program is the one of which the model was made, compared with it operation by operation'
-    return _written(exported, symbol, arrays, fields, ImportReport(layers_, model.outputs, [note], report), model)
+    return _written(exported, symbol, arrays, fields, ImportReport(found, model.outputs, [note], report), model)
 
 
 def _description(input_spec, class_names, shapes, outputs, path):
@@ -249,7 +248,7 @@ def _written(exported, symbol, arrays, fields, report, model):
 def _as_stored(found, report):
     """Return layers with the bits of a weight in the file: real weights may be stored in half precision, or as 8-bit integers."""
     integers = set(report.quantization.changes) - set(report.quantization.keep_float) if report.quantization else ()
-    bits = {True: 16, False: 32}[report.half]
+    bits = 16 if report.half else 32
     return [dataclasses.replace(layer, bits=8 if layer.name in integers else bits) if layer.reason else layer for layer in found]
 
 
@@ -282,11 +281,10 @@ def _require_permission(model, translator, zero_is_positive):
         )
 
 
-def _lost_signs(layers):
+def _lost_signs(found):
     """Return what may have happened to the signs of layers that have only weights, or only inputs, of few levels."""
     hints = []
-    weights = [layer.name for layer in layers if layer.reason.startswith('its weights have') and layer.reason.endswith(READS_REAL)]
-    inputs = [layer.name for layer in layers if layer.reason == REAL_WEIGHTS]
+    weights, inputs = ([layer.name for layer in found if layer.few_levels == which] for which in ('weights', 'input'))
     if weights:
         hints.append(
             f'{name_some(weights)}: if the network takes the sign of what is read there through .data (x.data = x.data.sign()), which an '

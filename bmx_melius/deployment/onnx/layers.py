@@ -14,9 +14,6 @@ from ...nn import marks
 from ..convert.weight_levels import WeightParts, weight_parts
 from .translation import Layer, UntranslatableError, padding_of, translate, window_of
 
-READS_REAL = 'real numbers'  # the end of a reason
-REAL_WEIGHTS = 'its weights are real; it reads few levels'
-
 
 @translate('Conv')
 def _convolution(t, operator):
@@ -138,11 +135,12 @@ class _Linear:
                 raise UntranslatableError(f'its input is padded with {self._pad_value:g}, and it is not a binary layer')
             inputs = [t.entry(name), self._constant(weight, 'weight')] + ([] if bias is None else [self._constant(bias, 'bias')])
             entry = self._node(inputs, len(weight))
-            reads = READS_REAL if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
+            reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
             count = len(binary.parts) if binary else 0
             weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
             reason = f'its weights {weights} it reads {reads}'
-            t.layers.append(Layer(self._operator.name, weight.size, 32, reason))
+            few_levels = '' if bool(binary) == bool(signs) else 'weights' if binary else 'input'
+            t.layers.append(Layer(self._operator.name, weight.size, 32, reason, few_levels))
         t.set(self._operator.outputs[0], entry)
 
     def _can_pack(self, signs):

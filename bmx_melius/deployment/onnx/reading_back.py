@@ -3,10 +3,10 @@
 import numpy as np
 
 from ...errors import UserError
-from ...files.symbol_json import VARIABLE, SymbolJson
+from ...files.symbol_json import VARIABLE
 from ..convert.report import Report
 from ..convert.verification import Verification
-from ..program.packed_operator import NAME, operator_attributes
+from ..program.packed_operator import add_operator, new_symbol
 from .export import value_names, verify
 from .translation import Layer
 
@@ -54,9 +54,8 @@ def read_back(model, program, order):
 
 def _symbol(program, names, order):
     """Return the symbol of a network that is one packed operator, JSON, and its arrays."""
-    words, symbol = program.to_words(), SymbolJson(attributes={'mxnet_version': ['int', 10901]})
-    inputs = [[symbol.add(VARIABLE, name, [], {}), 0, 0] for name in names]
-    inputs.append([symbol.add(VARIABLE, 'network_program', [], {'__dtype__': '4', '__shape__': f'({len(words)},)'}), 0, 0])
-    packed = symbol.add(NAME, 'network', inputs, operator_attributes(program))
+    symbol = new_symbol()
+    inputs = [[symbol.add(VARIABLE, name), 0, 0] for name in names]
+    packed, arrays = add_operator(symbol, 'network', inputs, program, program.to_words())
     symbol.heads = [[packed, number, 0] for number in order]
-    return symbol.text(indent=2), {'arg:network_program': words}
+    return symbol.text(indent=2), arrays

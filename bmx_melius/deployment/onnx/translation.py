@@ -85,12 +85,15 @@ class Layer:
         Bits that each takes in the program.
     reason : str
         Why it stays real-valued; '' if it is binary.
+    few_levels : str
+        Of a layer that stays real-valued, which one of 'weights' and 'input' takes few levels; '' if none or both do.
     """
 
     name: str
     weights: int
     bits: float
     reason: str = ''
+    few_levels: str = ''
 
 
 _AT_THE_END = (

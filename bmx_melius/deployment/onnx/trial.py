@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 from ...errors import UserError, last_line
+from ...limited_process import child_environment, command_of, limit
 from ..program.limits import MEMORY_VARIABLE, memory_limit
 from .batches import with_one_image
 from .evaluation import Evaluator, input_shapes
@@ -40,13 +41,8 @@ def require_computable(path, input_shape):
         If the model cannot be read or computed, or takes more than `MAX_SECONDS` of processor time or the limit of memory
         (BMX_MELIUS_MEMORY_LIMIT).
     """
-    # without the working directory, in which a file could have the name of a module
-    program = f'import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; main()'
-    command = [sys.executable, '-W', 'ignore', '-c', program]
-    places = os.pathsep.join(filter(None, sys.path))  # onnx is where this process finds it
-    environment = {**os.environ, 'PYTHONPATH': places, 'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
     question = pickle.dumps((os.fspath(path), input_shape, memory_limit(), MAX_SECONDS))
-    done = subprocess.run(command, input=question, env=environment, capture_output=True)
+    done = subprocess.run(command_of(__name__), input=question, env=child_environment(), capture_output=True)
     if done.returncode < 0:
         raise UserError(f'{path} is refused: {_why_ended(-done.returncode)}')
     if done.returncode:
@@ -70,9 +66,8 @@ def refusal_of(path, input_shape, memory, seconds):
     str
         Why the model is refused; '' if it is not.
     """
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    limit(memory)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         model = read_model(path)
         stored = stored_program(model.proto, path)

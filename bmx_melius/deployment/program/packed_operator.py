@@ -10,18 +10,50 @@ import re
 
 import numpy as np
 
+from ...files.symbol_json import VARIABLE, SymbolJson
 from .operations import ProgramError
 from .program import Program
 from .words import words_of
 
 NAME = 'bmx_melius_packed'
 STRUCTURE = 'structure'
+_MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
 _NUMBERS = re.compile(r'-?[0-9]{1,10}(?: -?[0-9]{1,10})*')
 
 
 def is_packed(operator, attributes):
     """Return whether a node of a symbol is a packed operator: the compiled one, or its replacement in Python."""
     return NAME in (operator, attributes.get('op_type'))
+
+
+def new_symbol():
+    """Return a `SymbolJson` without nodes, to which packed operators are added."""
+    return SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
+
+
+def add_operator(symbol, name, inputs, program, words):
+    """Add the operator that runs a program, and the variable of its words, to a symbol.
+
+    Parameters
+    ----------
+    symbol : SymbolJson
+    name : str
+    inputs : list of [int, int, int]
+        References to the inputs of the program, in the form of MXNet's JSON.
+    program : bmx_melius.deployment.program.program.Program
+    words : numpy.ndarray
+        Those of the program.
+
+    Returns
+    -------
+    number : int
+        Of the node.
+    arrays : dict of str to numpy.ndarray
+        The parameter that the variable needs.
+    """
+    attributes = {'__dtype__': '4', '__shape__': f'({len(words)},)'}  # 4: int32
+    variable = [symbol.add(VARIABLE, f'{name}_program', attributes=attributes), 0, 0]
+    return symbol.add(NAME, name, [*inputs, variable], operator_attributes(program)), {f'arg:{name}_program': words}
 
 
 def operator_attributes(program):

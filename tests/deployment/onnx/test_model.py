@@ -50,10 +50,17 @@ def test_a_binary_network_is_imported(written, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'content', [b'', b'\xff\xd8\xff\xe0\0\x10JFIF\0', b'\x12\x01\0\0' + bytes(100), b'{"nodes": []}', bytes(range(256)) * 10]
+    'content, what',
+    [
+        (b'', 'or damaged'),
+        (b'\xff\xd8\xff\xe0\0\x10JFIF\0', 'or damaged'),
+        (b'\x12\x01\0\0' + bytes(100), 'but the parameters of a network of MXNet'),
+        (b'{"nodes": []}', 'but JSON'),
+        (bytes(range(256)) * 10, 'or damaged'),
+    ],
 )
-def test_other_files_are_not_models(content, written):
-    assert 'is not an ONNX model, or damaged' in refusal(read_model, written(content))
+def test_other_files_are_not_models(content, what, written):
+    assert f'is not an ONNX model, {what}' in refusal(read_model, written(content))
 
 
 def test_a_truncated_model_is_refused_wherever_it_ends(written):
