@@ -1,7 +1,6 @@
 """Output for people: logging to the screen and to a file, progress, text tables."""
 
 import contextlib
-import functools
 import logging
 import os
 import shutil
@@ -93,8 +92,6 @@ class ProgressLine:
     total : int
     description, unit : str
         What is done, and what is counted, in plural.
-    shown : bool
-        False: nothing is written.
     stream : file or None
         A terminal in place of standard error.
 
@@ -106,11 +103,11 @@ class ProgressLine:
 
     DELAY, _PAUSE = 2.0, 0.5  # seconds
 
-    def __init__(self, iterable=None, *, total, description, unit, shown=True, stream=None):
+    def __init__(self, iterable=None, *, total, description, unit, stream=None):
         self._iterable, self._total, self._description, self._unit = iterable, total, description, unit
         self._stream, self.done, self._begin = stream or sys.stderr, 0, time.monotonic()
         self._ended, self._thread, self._process = threading.Event(), None, os.getpid()
-        if shown and _is_terminal(self._stream):
+        if _is_terminal(self._stream):
             self._thread = threading.Thread(target=self._write_until_end, daemon=True)
             self._thread.start()
 
@@ -151,9 +148,6 @@ class ProgressLine:
             pause = self._PAUSE
         if pause != self.DELAY:
             os.write(descriptor, b'\r\x1b[K')
-
-
-SILENT = functools.partial(ProgressLine, shown=False)
 
 
 def _is_terminal(stream):
