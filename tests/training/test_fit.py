@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_named_in_one_line(net, arguments, words):
         ({'lr': -1}, 'lr must be a number of at least 0, not -1'),
         ({'num_epochs': 1.5}, 'num_epochs must be a whole number of at least 1, not 1.5'),
         ({'warmup_epochs': True}, 'warmup_epochs must be a whole number of at least 0, not True'),
-        ({'warmup_epochs': 2}, '^2 warm-up epochs leave nothing of 1 epochs?: lower warmup_epochs$'),
+        ({'warmup_epochs': 2}, '^warmup_epochs 2 leaves nothing of num_epochs 1: lower it$'),
         ({'seed': 'x'}, "seed must be a whole number, not 'x'"),
         ({'optimizer': 'radamm'}, "optimizer: unknown optimizer 'radamm'; did you mean radam"),
         ({'optimizer': mx.optimizer.Adam()}, 'optimizer must be the name of an optimizer of MXNet, not an object of type Adam'),
