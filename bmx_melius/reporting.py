@@ -19,6 +19,21 @@ def logging_to_screen():
         yield
 
 
+@contextlib.contextmanager
+def showing_messages():
+    """Show messages of level INFO and above within the block: by the logging that the program has configured, else on standard error."""
+    if not LOG.hasHandlers():
+        with _handling(_Screen(sys.stderr), logging.INFO):
+            yield
+        return
+    before = LOG.level
+    LOG.setLevel(min(LOG.getEffectiveLevel(), logging.INFO))
+    try:
+        yield
+    finally:
+        LOG.setLevel(before)
+
+
 def keep_screen_for_warnings():
     """Show only warnings and errors on the screen until the block of `logging_to_screen` ends."""
     for handler in LOG.handlers:
@@ -52,7 +67,9 @@ class _Tolerant:
 
 
 class _Screen(_Tolerant, logging.StreamHandler):
-    title = 'the messages on standard output'
+    @property
+    def title(self):
+        return f'the messages on standard {"error" if self.stream is sys.stderr else "output"}'
 
 
 class _LogFile(_Tolerant, logging.FileHandler):
