@@ -1,7 +1,6 @@
 """Output for people: logging to the screen and to a file, progress, text tables."""
 
 import contextlib
-import functools
 import logging
 import os
 import shutil
@@ -18,6 +17,21 @@ def logging_to_screen():
     """Log messages of level INFO and above to standard output within the block."""
     with _handling(_Screen(sys.stdout), logging.INFO):
         yield
+
+
+@contextlib.contextmanager
+def showing_messages():
+    """Show messages of level INFO and above within the block: by the logging that the program has configured, else on standard error."""
+    if not LOG.hasHandlers():
+        with _handling(_Screen(sys.stderr), logging.INFO):
+            yield
+        return
+    before = LOG.level
+    LOG.setLevel(min(LOG.getEffectiveLevel(), logging.INFO))
+    try:
+        yield
+    finally:
+        LOG.setLevel(before)
 
 
 def keep_screen_for_warnings():
@@ -53,7 +67,9 @@ class _Tolerant:
 
 
 class _Screen(_Tolerant, logging.StreamHandler):
-    title = 'the messages on standard output'
+    @property
+    def title(self):
+        return f'the messages on standard {"error" if self.stream is sys.stderr else "output"}'
 
 
 class _LogFile(_Tolerant, logging.FileHandler):
@@ -93,8 +109,6 @@ class ProgressLine:
     total : int
     description, unit : str
         What is done, and what is counted, in plural.
-    shown : bool
-        False: nothing is written.
     stream : file or None
         A terminal in place of standard error.
 
@@ -106,11 +120,11 @@ class ProgressLine:
 
     DELAY, _PAUSE = 2.0, 0.5  # seconds
 
-    def __init__(self, iterable=None, *, total, description, unit, shown=True, stream=None):
+    def __init__(self, iterable=None, *, total, description, unit, stream=None):
         self._iterable, self._total, self._description, self._unit = iterable, total, description, unit
         self._stream, self.done, self._begin = stream or sys.stderr, 0, time.monotonic()
         self._ended, self._thread, self._process = threading.Event(), None, os.getpid()
-        if shown and _is_terminal(self._stream):
+        if _is_terminal(self._stream):
             self._thread = threading.Thread(target=self._write_until_end, daemon=True)
             self._thread.start()
 
@@ -151,9 +165,6 @@ class ProgressLine:
             pause = self._PAUSE
         if pause != self.DELAY:
             os.write(descriptor, b'\r\x1b[K')
-
-
-SILENT = functools.partial(ProgressLine, shown=False)
 
 
 def _is_terminal(stream):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UserError
 
+RATES = ('recall', 'precision', 'f1')  # attributes of `ClassResult`
 _TOP = 5  # the 5 of top-5 accuracy
 
 
@@ -103,6 +104,13 @@ class Confusion:
     def __init__(self, classes):
         self.counts = np.zeros((classes, classes), np.int64)
 
+    @classmethod
+    def of(cls, counts):
+        """Return the confusion matrix with these `counts`, an array of any numeric dtype."""
+        confusion = cls(len(counts))
+        confusion.counts += np.asarray(counts).astype(np.int64)
+        return confusion
+
     def add(self, predictions, labels):
         """Add a batch; both arguments are (N,) class numbers."""
         np.add.at(self.counts, (labels, predictions), 1)
@@ -114,6 +122,16 @@ class Confusion:
         return [
             ClassResult(int(number), int(hit), *((int(row.argmax()), int(row.max())) if row.any() else (None, 0)), int(times))
             for number, hit, times, row in zip(images, hits, predicted, mistakes)
+        ]
+
+    def rows(self, names):
+        """Return a table with a row for each class, a list of dicts: its name, the fields of `ClassResult`, and its rates.
+
+        `top1` equals `recall`: it is the top-1 accuracy on the images of the class.
+        """
+        return [
+            {'name': name, **dataclasses.asdict(row), 'top1': row.recall, **{rate: getattr(row, rate) for rate in RATES}}
+            for name, row in zip(names, self.per_class())
         ]
 
     def macro(self):

@@ -124,7 +124,7 @@ def _packed(arguments, folder):
             raise UserError('--input-size is not for ONNX models: give --input-shape')
         prefix = os.path.join(folder, 'network')
         with hint_at_layout(arguments.input_shape):
-            import_onnx(arguments.network, prefix, arguments.input_shape, zero_is_positive=True, verify=False, progress=not arguments.json)
+            import_onnx(arguments.network, prefix, arguments.input_shape, zero_is_positive=True, verify=False)
         image_shape = _image_shape(arguments, prefix)  # channels second, where the model may have them last
         return prefix, None, (_input_shape(arguments, image_shape)[0], *image_shape)
 

@@ -75,7 +75,6 @@ def run(arguments, output):
             input_spec=spec,
             class_names=names,
             **precisions(arguments),
-            progress=not arguments.json,
         )
     if arguments.json:
         print_json(report.to_json(), output)

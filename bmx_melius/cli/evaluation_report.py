@@ -5,11 +5,11 @@ import dataclasses
 
 import numpy as np
 
+from ..analysis.evaluation import RATES
 from ..errors import counted
 from ..files.io import replacing
 from ..reporting import table
 
-_RATES = ('recall', 'precision', 'f1')  # attributes of `ClassResult`; the recall of a class is its top-1 accuracy
 _NAMES = {'f1': 'F1'}  # in tables
 _WHY_DIFFERENT = '(a packed network rounds sums differently, which may flip a sign near its threshold: compare predictions, not scores)'
 
@@ -64,11 +64,7 @@ class EvaluationReport:
                 'largest_difference': difference.score,
             }
         if per_class:
-            rows = zip(self.names, self.evaluations[0].confusion.per_class())
-            content['per_class'] = [
-                {'name': name, **dataclasses.asdict(row), 'top1': row.recall, **{key: getattr(row, key) for key in _RATES}}
-                for name, row in rows
-            ]
+            content['per_class'] = self.evaluations[0].confusion.rows(self.names)
         return content
 
     def write_predictions(self, path):
@@ -104,9 +100,9 @@ class EvaluationReport:
     def _classes(self):
         rows = []
         for name, row in zip(self.names, self.evaluations[0].confusion.per_class()):
-            rates = [None if getattr(row, key) is None else f'{getattr(row, key):.2%}' for key in _RATES]
+            rates = [None if getattr(row, key) is None else f'{getattr(row, key):.2%}' for key in RATES]
             rows.append((name, row.images, *rates, None if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'))
-        return table(('class', 'images', *(_NAMES.get(key, key) for key in _RATES), 'most often predicted instead'), rows, align='<>>>><')
+        return table(('class', 'images', *(_NAMES.get(key, key) for key in RATES), 'most often predicted instead'), rows, align='<>>>><')
 
 
 def _figures(result):

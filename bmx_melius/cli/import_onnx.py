@@ -60,7 +60,6 @@ def run(arguments, output):
             input_spec=image_options.given_spec(arguments),
             class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
             **precisions(arguments),
-            progress=not arguments.json,
         )
     if arguments.json:
         print_json(report.to_json(), output)

@@ -7,12 +7,14 @@ import contextlib
 import dataclasses
 import inspect
 import itertools
+import math
 import time
 
 import mxnet as mx
+import numpy as np
 from mxnet import autograd, gluon
 
-from ..analysis.evaluation import Accuracy
+from ..analysis.evaluation import Accuracy, Confusion, class_numbers
 from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
 from ..distributed.workers import Workers
@@ -20,19 +22,24 @@ from ..errors import UserError, did_you_mean, last_line
 from ..files.folder_lock import locked
 from ..files.io import remove_leftovers
 from ..nn.methods.updates import finish_update
-from ..reporting import LOG, ProgressLine
+from ..reporting import LOG, ProgressLine, showing_messages
 from .fit_arguments import check_arguments, naming_arguments
 from .interruption import Interruption
 from .objective import Objective
 from .optimization import BATCH, make_trainer
 from .optimizer_names import optimizer_defaults
 from .progress import Progress
+from .recording.history_files import HistoryFiles
+from .recording.plots import Schedule
 from .saving.checkpoints import Checkpoints
 from .saving.stored_checkpoints import read_last, refuse_run
 from .weight_average import WeightAverage
 
 # Arguments of `make_trainer` that `fit` sets, and those that belong to batches of a known size or to runs that are extended.
 _NOT_OF_FIT = ('net', 'updates', 'images_per_update', 'workers', 'parameters', 'lr_scaling', 'num_training_samples', 'resume_epoch')
+
+CONFUSED_CLASSES = 4096  # the largest number of classes whose confusion is counted: 134 MB
+_CONFUSION = 'confusion'  # in the arrays of checkpoints
 
 
 class Stopped(Exception):  # noqa: N818  like StopIteration, it is not always an error
@@ -74,6 +81,8 @@ class Training:
     ----------
     progress : Progress
     average : WeightAverage or None
+    confusion : Confusion or None
+        That of the best epoch on the validation images; None if there are none, or more than `CONFUSED_CLASSES` classes.
     interruption : Interruption
         SIGINT and SIGTERM stop the training within its context.
     """
@@ -84,7 +93,7 @@ class Training:
         self.progress, self.interruption = Progress(data.images_per_update), Interruption()
         self._seed, self._dtype, self._early_stop, self._ema = seed, dtype, early_stop, ema
         self._lockstep = Lockstep(self.workers, self.interruption, net)
-        self.average, self._started = None, 0.0
+        self.average, self.confusion, self._started = None, None, 0.0
 
     @property
     def stops_early(self):
@@ -94,6 +103,8 @@ class Training:
     def start(self, progress, arrays):
         """Begin at a `Progress`; `arrays` are those of the checkpoint whose weights the network has, empty for a new training."""
         self.progress = progress
+        if _CONFUSION in arrays:
+            self.confusion = Confusion.of(arrays[_CONFUSION])
         if self._ema is not None:
             self.average = WeightAverage(self.net, self._ema)
             if arrays:  # the first checkpoint of a run has its initial weights only
@@ -154,7 +165,7 @@ class Training:
     def validate(self):
         """Evaluate the network on the validation images, and end the epoch: add a row to ``progress.history``. Raises like `batches`."""
         with self._evaluated_weights():
-            results = self._evaluate()
+            results, confusion = self._evaluate()
         self._lockstep.agree(self.progress)
         self._raise_if_stopped()
         self.progress.end_epoch(
@@ -163,14 +174,18 @@ class Training:
             learning_rate=self.trainer.learning_rate,
             seconds=round(time.time() - self._started, 1),
         )
-        LOG.info(
-            'epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
-            '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**self.progress.history[-1])
-        )
+        row = self.progress.history[-1]
+        if self.progress.best is row:
+            self.confusion = confusion
+        validation = '' if math.isnan(row['top1']) else ', validation top-1 {top1:.2%}, top-5 {top5:.2%}'
+        text = f'epoch {{epoch}}: loss {{loss:.4f}}, training top-1 {{train_top1:.2%}}{validation}, {{seconds:.0f}} s, '
+        LOG.info('%s', (text + '{waiting:.0%} of training waiting for data').format(**row))
 
     def save(self, checkpoints, arrays=None):
         """Write a checkpoint, with additional `arrays`. All workers must call this."""
         arrays = dict(arrays or {})
+        if self.confusion:
+            arrays[_CONFUSION] = self.confusion.counts.astype(np.min_scalar_type(self.confusion.counts.max()))
         if self.average:
             self.workers.average_statistics(self.net)
             arrays.update(self.average.arrays(self.average.trained()))
@@ -193,21 +208,36 @@ class Training:
         return self.average.applied() if self.average else contextlib.nullcontext()
 
     def _evaluate(self):
-        """Return the results on the validation images, a dict of columns of the history; each worker evaluates its share.
+        """Return the results on the validation images, a dict of columns of the history, and the `Confusion` or None.
 
-        `top1` and `top5` are 0 to 1, `validation_loss` is the mean cross-entropy with the labels.
+        Each worker evaluates its share. `top1`, `top5` and `macro_f1` are 0 to 1, `validation_loss` is the mean cross-entropy with the
+        labels.
         """
         self.workers.average_statistics(self.net)
         accuracy, loss, cross_entropy = Accuracy(), 0.0, gluon.loss.SoftmaxCrossEntropyLoss()
+        confusion = _make_confusion(self.data.classes)  # the same for all workers, also for one without images
         for images, labels in self._lockstep.batches(self.data.validation()):
             used = self.devices[: len(images)]  # the last batch may have fewer images than there are devices
             images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
             for output, label in zip([self.forward(x) for x in images], labels):
-                accuracy.add(output, label)
+                scores = output.asnumpy()
+                classes = scores.shape[1]
+                confusion = confusion or _make_confusion(classes)
+                accuracy.add(scores, label)
+                if confusion:
+                    confusion.add(scores.argmax(axis=1), class_numbers(label, classes))
                 loss += float(cross_entropy(output.astype('float32', copy=False), label).sum().asscalar())
         *counts, loss = self.workers.sum([*dataclasses.astuple(accuracy), loss])
         total = Accuracy(*counts)
-        return {'top1': total.top1, 'top5': total.top5, 'validation_loss': loss / total.images if total.images else float('nan')}
+        if confusion:
+            confusion = Confusion.of(np.reshape(self.workers.sum(confusion.counts.ravel()), confusion.counts.shape))
+        results = {
+            'top1': total.top1,
+            'top5': total.top5,
+            'macro_f1': confusion.macro()['f1'] if confusion else float('nan'),
+            'validation_loss': loss / total.images if total.images else float('nan'),
+        }
+        return results, confusion if total.images else None
 
     def _raise_if_stopped(self):
         if self._lockstep.stops:
@@ -218,6 +248,7 @@ class Loaders:
     """Batches of a user in the form of a `Source`: two sized iterables of pairs (images, labels), such as Gluon's data loaders."""
 
     images_per_update = 0  # they may have any sizes
+    classes = None  # those of the network
 
     def __init__(self, train, validation):
         self._train, self._validation, self.updates_per_epoch = train, validation, len(train)
@@ -234,7 +265,7 @@ class Loaders:
 @naming_arguments(make_trainer)
 def fit(
     net, train_data, validation_data, num_epochs, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0, ema=None,
-    dtype='float32', save_dir=None, resume=False, on_batch=None, on_epoch=None, **options,
+    dtype='float32', save_dir=None, resume=False, verbose=True, on_batch=None, on_epoch=None, **options,
 ):  # fmt: skip
     """Train a classification network on batches of the user.
 
@@ -263,12 +294,14 @@ def fit(
     dtype : str
         Data type of the network, to which images are converted: 'float32', or 'float16' after ``net.cast('float16')``.
     save_dir : str, optional
-        Folder of checkpoints, one after each epoch.
+        Folder of checkpoints, one after each epoch, and of the tables and plots of `HistoryFiles`, such as ``metrics.csv``.
     resume : bool
         Continue from the last checkpoint in `save_dir`; an interrupted epoch is repeated from its beginning.
+    verbose : bool
+        Show a line for each epoch: on standard error, or by the logging that the program has configured.
     on_batch, on_epoch : callable, optional
-        Called after each update, and after the checkpoint of each epoch, with the `Training`; its `progress` has the numbers. Training ends
-        when `on_epoch` returns True.
+        Called after each update, and after the checkpoint and the tables of each epoch, with the `Training`; its `progress` has the
+        numbers. Training ends when `on_epoch` returns True.
     **options
         Further arguments of the optimizer and of the learning-rate schedule, those of `optimization.make_trainer`, such as
         ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
@@ -294,7 +327,8 @@ def fit(
     >>> batches = gluon.data.DataLoader(gluon.data.ArrayDataset(images, labels), batch_size=16)
     >>> net = gluon.nn.Dense(2)
     >>> net.initialize()
-    >>> history = fit(net, batches, batches, num_epochs=2, on_epoch=lambda training: print(training.progress.epoch))
+    >>> options = {'num_epochs': 2, 'verbose': False}
+    >>> history = fit(net, batches, batches, on_epoch=lambda training: print(training.progress.epoch), **options)
     1
     2
     >>> [row['epoch'] for row in history]
@@ -307,7 +341,7 @@ def fit(
     _require_known(options)
     numbers = {'num_epochs': num_epochs, 'lr': lr, 'seed': seed, 'early_stop': early_stop, 'ema': ema, 'dtype': dtype}
     check_arguments(net, train_data, validation_data, optimizer, loss, trainer, {**options, **numbers})
-    data, workers = Loaders(train_data, validation_data), Workers()
+    data, workers, schedule = Loaders(train_data, validation_data), Workers(), None
     _finish_initialization(net, data, dtype)
     if trainer is None:
         optimizer = optimizer.lower()
@@ -326,17 +360,24 @@ def fit(
             parameters=ordered,
             **options,
         )
+        schedule = trainer.optimizer.lr_scheduler
     objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
     training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
-    with locked(save_dir) if save_dir else contextlib.nullcontext():
-        checkpoints = None
+    with contextlib.ExitStack() as stack:
+        if verbose:
+            stack.enter_context(showing_messages())
+        checkpoints = files = None
         if save_dir:
+            stack.enter_context(locked(save_dir))
             if not resume:
                 refuse_run(save_dir)
             remove_leftovers(save_dir)
             checkpoints = Checkpoints(save_dir, {'num_epochs': num_epochs})
+            files = HistoryFiles(save_dir, type(net).__name__, Schedule(schedule, data.updates_per_epoch, num_epochs))
         progress = checkpoints.load(net, trainer) if resume else training.progress
         training.start(progress, checkpoints.load_arrays() if resume else {})
+        if files:
+            files.write(progress, training.confusion)
         try:
             for epoch in training.epochs():
                 title = f'epoch {epoch + 1} of {num_epochs}'
@@ -348,7 +389,10 @@ def fit(
                 training.validate()
                 if checkpoints:
                     training.save(checkpoints)
+                    files.show_epoch(training.progress, training.confusion, ends=training.stops_early)
                 if on_epoch and on_epoch(training):
+                    if files:  # with the plots, which `show_epoch` may have left out
+                        files.write(training.progress, training.confusion)
                     break
         except Stopped as stopped:
             raise stopped.error from None
@@ -357,6 +401,11 @@ def fit(
         elif training.average:
             training.average.keep()
     return training.progress.history
+
+
+def _make_confusion(classes):
+    """Return an empty `Confusion`, None if there are too many classes, or if their number is not known."""
+    return Confusion(classes) if classes is not None and classes <= CONFUSED_CLASSES else None
 
 
 def _require_known(options):

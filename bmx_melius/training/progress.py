@@ -66,9 +66,9 @@ class Progress:
     waiting, running : float
         Training time of the current epoch in seconds: waiting for data, and in total.
     history : list of dict
-        One row per finished epoch: `epoch` (from 1), `loss`, `train_top1`, `train_top5`, `top1`, `top5`, `validation_loss` (the mean
-        cross-entropy), `learning_rate` (of the last update), and the `TIMINGS`: `seconds` (including validation), `images_per_second`, and
-        `waiting` (share of the training time spent waiting for data).
+        One row per finished epoch: `epoch` (from 1), `loss`, `train_top1`, `train_top5`, `top1`, `top5`, `macro_f1` (as in
+        `Confusion.macro`), `validation_loss` (the mean cross-entropy), `learning_rate` (of the last update), and the `TIMINGS`: `seconds`
+        (including validation), `images_per_second`, and `waiting` (share of the training time spent waiting for data).
     pace : Pace
         Current speed; not stored in checkpoints.
     """

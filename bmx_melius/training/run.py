@@ -67,6 +67,7 @@ class Run:
             options.model,
             self._counts,
             Schedule(schedule, source.updates_per_epoch, options.num_epochs),
+            with_words(source.class_names),
             self._flips,
             writes=self._is_writer,
             summary=options.write_summary,
@@ -107,11 +108,12 @@ class Run:
                 remove_leftovers(folder)
             _warn_if_disk_space_is_low(options, training.net)
             progress = _start(options, self._checkpoints, training.net, training.trainer, training.data)
-            arrays = self._checkpoints.load_arrays() if options.track_flips or options.ema is not None else {}
+            arrays = self._checkpoints.load_arrays() if options.resume else {}
             training.start(progress, arrays)
             if self._flips:
                 self._flips.start(arrays)
-            self._folder.start(vars(options), self._graph, progress, Scalars if options.tensorboard or options.write_summary else None)
+            scalars = Scalars if options.tensorboard or options.write_summary else None
+            self._folder.start(vars(options), self._graph, progress, scalars, training.confusion)
             if options.resume and self._checkpoints.options['num_epochs'] != options.num_epochs:
                 self.save()  # so that --resume continues to the new last epoch
             per_update = training.data.images_per_update
@@ -136,8 +138,9 @@ class Run:
         """Record the last epoch: write a checkpoint, the tables and the plots."""
         self._folder.end_epoch()
         self.save()
-        self._folder.show_epoch(self._training.progress, ends=self._training.stops_early)
-        self._folder.add_histograms(self._training.net, self._training.progress)
+        training = self._training
+        self._folder.show_epoch(training.progress, training.confusion, ends=training.stops_early)
+        self._folder.add_histograms(training.net, training.progress)
 
     def save(self):
         """Write a checkpoint. All workers must call this."""

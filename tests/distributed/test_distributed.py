@@ -51,7 +51,7 @@ def assert_same_end(folder, other):
     for name, array in arrays.items():
         np.testing.assert_allclose(array.asnumpy(), expected[name].asnumpy(), rtol=1e-4, atol=1e-5, err_msg=name)
     rows = [state['progress']['history'][-1] for state in states]
-    for column in ('loss', 'train_top1', 'top1', 'top5', 'learning_rate'):
+    for column in ('loss', 'train_top1', 'top1', 'top5', 'macro_f1', 'learning_rate'):
         assert rows[0][column] == pytest.approx(rows[1][column], rel=1e-4), column
 
 

@@ -177,7 +177,7 @@ def test_the_plot_of_losses_shows_both_and_leaves_out_epochs_without_a_loss_on_v
 @pytest.mark.parametrize('done', [0, 1, 700, 3600])
 def test_the_plot_of_learning_rates_shows_the_schedule_and_the_progress(done):
     schedule = make_schedule('cosine', 0.1, 12, 300, warmup_epochs=2)
-    planned, *used = plots.learning_rate(plots.Schedule(schedule, 300, 12), done, 'title').axes[0].lines
+    planned, *used = plots.learning_rate(plots.Schedule(schedule, 300, 12), done, [], 'title').axes[0].lines
     updates = np.rint(planned.get_xdata() * 300).astype(int)
     assert updates[0] == 1 and updates[-1] == 3600 and np.all(np.diff(updates) <= 4)
     np.testing.assert_allclose(planned.get_ydata(), [schedule(int(update)) for update in updates])

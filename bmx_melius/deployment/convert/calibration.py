@@ -6,7 +6,7 @@ from typing import Optional
 import numpy as np
 
 from ...errors import UserError, counted, name_some
-from ...reporting import SILENT
+from ...reporting import ProgressLine
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import Operation
 from ..program.program import Program
@@ -89,17 +89,7 @@ class QuantizationReport:
         return '\n'.join(lines)
 
 
-def quantized(
-    program,
-    batches,
-    method=RANGES[0],
-    input_spec=None,
-    names=None,
-    layers=None,
-    keep_float=(),
-    min_correlation=MIN_CORRELATION,
-    progress=SILENT,
-):
+def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=(), min_correlation=MIN_CORRELATION):
     """Quantize a program for calibration images.
 
     Parameters
@@ -120,8 +110,6 @@ def quantized(
         Names of layers that remain float32.
     min_correlation : float
         Lowest correlation of the outputs with those of the given program.
-    progress : callable
-        Makes the `ProgressLine` of each step.
 
     Returns
     -------
@@ -140,7 +128,7 @@ def quantized(
         raise UserError('there are no calibration images')
     require_known(method)
     spec = input_spec if _are_pixels(batches, input_spec) else None
-    ranges = _ranges(program, progress(batches, total=len(batches), description='calibrating', unit='batches'), method)
+    ranges = _ranges(program, ProgressLine(batches, total=len(batches), description='calibrating', unit='batches'), method)
     result = quantize(program, ranges, spec, [number for name in keep_float for number in numbers[name]])
     report = _compared(program, result, batches, method, names or {})
     if not min(report.correlation, report.told_apart) >= min_correlation:  # written this way because a correlation may be NaN
@@ -152,7 +140,7 @@ def quantized(
             'images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
             '--min-correlation (min_correlation)'
         )
-    report.changes = _changes(program, ranges, spec, numbers, batches, progress)
+    report.changes = _changes(program, ranges, spec, numbers, batches)
     report.keep_float = list(keep_float)
     return result, report
 
@@ -269,12 +257,12 @@ class _Runner:
         return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
 
 
-def _changes(program, ranges, spec, layers, batches, progress):
+def _changes(program, ranges, spec, layers, batches):
     """Return what each layer changes if only this one has 8 bits, see `QuantizationReport.changes`."""
     sample = np.concatenate(batches)[:_MEASURED]
     expected, found = _outputs(program, sample), {}
     deviation = expected.std()
-    for name in progress(layers, total=len(layers), description='measuring 8-bit layers', unit='layers'):
+    for name in ProgressLine(layers, total=len(layers), description='measuring 8-bit layers', unit='layers'):
         others = [number for other, numbers in layers.items() if other != name for number in numbers]
         change = np.sqrt(np.square(_outputs(quantize(program, ranges, spec, others).program, sample) - expected).mean())
         found[name] = float(change / deviation) if deviation else float(change > 0)

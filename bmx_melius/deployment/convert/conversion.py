@@ -1,6 +1,5 @@
 """Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
-import functools
 import os
 from typing import Optional, Sequence, Union
 
@@ -13,7 +12,7 @@ from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
 from ...files.symbol_json import SymbolJson
-from ...reporting import LOG, ProgressLine
+from ...reporting import LOG
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
 from .calibration import MIN_CORRELATION, RANGES
@@ -38,7 +37,6 @@ def convert(
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
     min_correlation: float = MIN_CORRELATION,
-    progress: bool = True,
 ) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -75,8 +73,6 @@ def convert(
         Lowest correlation of the outputs with 8-bit layers and those with float layers, on the calibration images, and lowest share of
         the images that the outputs tell apart. Below, the images or their preprocessing are not those of the network, or its layers need
         more than 8 bits. -1: any.
-    progress : bool
-        Show on the terminal what takes over two seconds, with the time left.
 
     Returns
     -------
@@ -120,7 +116,7 @@ def convert(
     shapes = _shapes(symbol, arrays, input_shape)
     spec = Description(fields, 'the description').input_spec()
     calibrated = read_calibration(calibration, ranges, keep_float, spec, half, min_correlation)
-    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated, functools.partial(ProgressLine, shown=progress))
+    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated)
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
         require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')

@@ -22,7 +22,6 @@ import numpy as np
 from ...analysis.counting import reads_unknown_values
 from ...errors import UserError
 from ...nn import marks
-from ...reporting import SILENT
 from ..program.packed_operator import is_packed
 from ..program.program import Program
 from . import folding
@@ -80,7 +79,7 @@ class Packed:
     report: Report
 
 
-def pack(network, verification, half, calibration=None, progress=SILENT):
+def pack(network, verification, half, calibration=None):
     """Convert a network.
 
     Parameters
@@ -92,8 +91,6 @@ def pack(network, verification, half, calibration=None, progress=SILENT):
         Store the weights of float layers in float16.
     calibration : Calibration or None
         Images for which real-valued layers become layers of 8-bit integers.
-    progress : callable
-        Makes the `ProgressLine` of each step.
 
     Returns
     -------
@@ -105,16 +102,16 @@ def pack(network, verification, half, calibration=None, progress=SILENT):
         If a node cannot be converted; the message names it.
     """
     try:
-        return _pack(network, verification, half, calibration, progress)
+        return _pack(network, verification, half, calibration)
     except MemoryError as error:
         sizes = ', '.join(map(str, network.shapes.values()))
         raise UserError(f'there is not enough memory to convert with an input of shape {sizes}: give a smaller batch or size') from error
 
 
-def _pack(network, verification, half, calibration, progress):
+def _pack(network, verification, half, calibration):
     sample = _sample(network)
     comparisons = network.comparisons(sample)
-    partition = divide(network, comparisons, progress)
+    partition = divide(network, comparisons)
     lowered_regions = {region: lower(network, region.nodes, region.outputs, comparisons) for region in partition.regions}
     if not any(lowered.program.operations for lowered in lowered_regions.values()):
         raise UserError(f'there is nothing to convert: {_why_nothing(network, partition)}')
@@ -125,8 +122,8 @@ def _pack(network, verification, half, calibration, progress):
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
         middles = {number_of[number]: middle for number, middle in lowered.middles.items()}  # of bits, which are never merged
         programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, middles=middles)
-    checked = verify(network, list(programs.values()), sample, half, progress) if verification else None
-    quantization = _quantize(programs, words, partition, calibration, progress) if calibration else None
+    checked = verify(network, list(programs.values()), sample, half) if verification else None
+    quantization = _quantize(programs, words, partition, calibration) if calibration else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(
         packed_operators=len(programs),
@@ -144,7 +141,7 @@ def _pack(network, verification, half, calibration, progress):
     return Packed(symbol_json, packed_arrays, network.input_names, report)
 
 
-def _quantize(programs, words, partition, calibration, progress):
+def _quantize(programs, words, partition, calibration):
     """Replace the only program and its words by those of 8-bit layers; return the `QuantizationReport`."""
     if len(programs) != 1 or partition.reasons:
         reasons = [f'{node.name} ({node.operator}), {reason}' for node, reason in partition.reasons.items()]
@@ -166,7 +163,6 @@ def _quantize(programs, words, partition, calibration, progress):
         layers,
         calibration.keep_float,
         calibration.min_correlation,
-        progress,
     )
     words[region] = result.program.to_words()
     programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, middles={})

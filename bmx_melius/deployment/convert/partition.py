@@ -4,6 +4,7 @@ import dataclasses
 
 from ...analysis.counting import marked_bits
 from ...nn import marks
+from ...reporting import ProgressLine
 from .builder import UnsupportedError
 from .lowering import requirements
 from .network import MAX_BITS, Entry
@@ -41,7 +42,7 @@ class Partition:
         return list(dict.fromkeys(self.region_of.values()))
 
 
-def divide(network, comparisons, progress):
+def divide(network, comparisons):
     """Divide a network into regions with binary layers and unconverted nodes.
 
     A network without binary layers becomes one region if all of it can be converted, otherwise none, because packing only some float
@@ -51,14 +52,12 @@ def divide(network, comparisons, progress):
     ----------
     network : Network
     comparisons : network.Comparisons
-    progress : callable
-        Makes a `ProgressLine`.
 
     Returns
     -------
     Partition
     """
-    with progress(total=len(network.graph.nodes), description='converting', unit='operators') as line:
+    with ProgressLine(total=len(network.graph.nodes), description='converting', unit='operators') as line:
         needs, reasons = _needs(network, comparisons, line)
     levels = _levels(network, needs, reasons)
     regions, region_of = {}, {}

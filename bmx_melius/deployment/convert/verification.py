@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from ...errors import UserError
-from ...reporting import SILENT
+from ...reporting import ProgressLine
 from ..program.operation_table import BITS_KIND, OPERATIONS
 from ..program.program import Program
 from ..program.reference import apply
@@ -77,7 +77,7 @@ class Verification:
     engine_deviation: float = 0.0
 
 
-def verify(network, lowered, inputs, half=False, progress=SILENT):
+def verify(network, lowered, inputs, half=False):
     """Compare programs with the framework of the network on sample inputs.
 
     Parameters
@@ -87,8 +87,6 @@ def verify(network, lowered, inputs, half=False, progress=SILENT):
     inputs : dict of str to numpy.ndarray
     half : bool
         Whether weights are stored in float16.
-    progress : callable
-        Makes a `ProgressLine`.
 
     Returns
     -------
@@ -106,7 +104,7 @@ def verify(network, lowered, inputs, half=False, progress=SILENT):
     result = Verification(network.framework, engine=engine.instruction_sets()[0])
     _require_finite(values, result)
     tolerance = HALF_TOLERANCE if half else network.tolerance
-    with progress(total=sum(len(part.program.operations) for part in lowered), description='verifying', unit='operations') as line:
+    with ProgressLine(total=sum(len(part.program.operations) for part in lowered), description='verifying', unit='operations') as line:
         for part in lowered:
             known = _verify_program(part, values, network.computes_sums_exactly, result, tolerance, line)
             if result.engine:

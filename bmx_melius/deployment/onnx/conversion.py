@@ -1,7 +1,6 @@
 """Import of ONNX models: from a file to a packed network, with a report."""
 
 import dataclasses
-import functools
 import os
 from typing import Optional, Sequence, Union
 
@@ -88,7 +87,6 @@ def import_onnx(
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
     min_correlation: float = MIN_CORRELATION,
-    progress: bool = True,
 ) -> ImportReport:
     """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -116,8 +114,6 @@ def import_onnx(
         Names of the classes.
     calibration, ranges, keep_float, min_correlation
         Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
-    progress : bool
-        Show on the terminal what takes over two seconds, with the time left.
 
     Returns
     -------
@@ -145,8 +141,7 @@ def import_onnx(
     exported = Exported(prefix)
     exported.require_writable()
     calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half, min_correlation)
-    lines = functools.partial(ProgressLine, shown=progress)
-    with lines(total=2, description='computing the model', unit='times') as line:
+    with ProgressLine(total=2, description='computing the model', unit='times') as line:
         require_computable(model_file, input_shape)
         line.update()
         model = read_model(model_file)
@@ -162,7 +157,7 @@ def import_onnx(
     evaluator.require_numbers()
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
-    outputs = translator.translate(model.outputs, lines)
+    outputs = translator.translate(model.outputs)
     tied = list(translator.tied)
     if tied:
         _require_permission(model, translator, zero_is_positive)
@@ -170,7 +165,7 @@ def import_onnx(
         steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
         evaluator = with_comparisons(evaluator, steps)
         translator = Translator(evaluator, steps)
-        outputs = translator.translate(model.outputs, lines)
+        outputs = translator.translate(model.outputs)
     exact, shares = exact_steps(evaluator, translator.steps)
     if exact:
         evaluator = with_comparisons(evaluator, exact)
@@ -188,7 +183,7 @@ def import_onnx(
         lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
         raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}{lost}')
     translator.notes += _lost_signs(translator.layers)
-    packed = pack(translator.network, verify, half, calibrated, lines)
+    packed = pack(translator.network, verify, half, calibrated)
     report = packed.report
     if report.left or report.packed_operators != 1:
         first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others

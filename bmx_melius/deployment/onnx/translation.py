@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from ...errors import UserError
-from ...reporting import SILENT
+from ...reporting import ProgressLine
 from ..convert.builder import map_shape
 from ..convert.network import Entry
 from .axis_maps import add_axis_maps
@@ -199,7 +199,7 @@ class Translator:
 
     # --- translation ----------------------------------------------------------------------------------------------------------------
 
-    def translate(self, outputs, progress=SILENT):
+    def translate(self, outputs):
         """Translate what the given outputs of the model depend on; return the names of the values that the network outputs.
 
         Operators at the end that have no packed form and no weights are left out: softmax, after which the largest number is still the
@@ -207,7 +207,7 @@ class Translator:
         """
         for name in self.network.shapes:
             self.set(name, self.network.add_input(name))
-        with progress(total=len(self.evaluator.model.operators), description='looking for signs', unit='operators') as line:
+        with ProgressLine(total=len(self.evaluator.model.operators), description='looking for signs', unit='operators') as line:
             needed = self._needed(outputs, line)
         for operator in needed:
             try:

@@ -6,7 +6,7 @@ figure is created, to keep the start of the program fast.
 
 import dataclasses
 import math
-from typing import Callable
+from typing import Callable, Optional
 
 import numpy as np
 
@@ -23,21 +23,22 @@ class Schedule:
 
     Attributes
     ----------
-    rate : callable int -> float
-        Learning rate of an update; updates are counted from 1.
+    rate : callable int -> float, or None
+        Learning rate of an update; updates are counted from 1. None if it is not known in advance.
     updates_per_epoch, num_epochs : int
     """
 
-    rate: Callable[[int], float]
+    rate: Optional[Callable[[int], float]]
     updates_per_epoch: int
     num_epochs: int
 
 
 def accuracy(history, title):
-    """Plot top-1 and top-5 accuracy in percent over the epochs of `Progress.history`."""
+    """Plot top-1 and top-5 accuracy in percent over the epochs of `Progress.history`; what is NaN in all of them is left out."""
     figure, axes = _figure()
     axes.set_title(title)
     epochs = [row['epoch'] for row in history]
+    validated = [row for row in history if not math.isnan(row['top1'])]
     for column, colour, style, name in (
         ('top5', VALIDATION, '--', 'validation top-5'),
         ('train_top5', TRAINING, '--', 'training top-5'),
@@ -45,16 +46,19 @@ def accuracy(history, title):
         ('train_top1', TRAINING, '-', 'training top-1'),
     ):
         values = [100 * row[column] for row in history]
+        if all(map(math.isnan, values)):  # there are no validation images
+            continue
         axes.plot(epochs, values, style, color=colour, marker='.' if len(epochs) < 20 else '', label=f'{name}: {values[-1]:.1f} %')
-    best = max(history, key=lambda row: row['top1'])
-    axes.plot(
-        best['epoch'],
-        100 * best['top1'],
-        'o',
-        color=VALIDATION,
-        markerfacecolor='none',
-        label=f'best: {100 * best["top1"]:.1f} %, epoch {best["epoch"]}',
-    )
+    if validated:
+        best = max(validated, key=lambda row: row['top1'])
+        axes.plot(
+            best['epoch'],
+            100 * best['top1'],
+            'o',
+            color=VALIDATION,
+            markerfacecolor='none',
+            label=f'best: {100 * best["top1"]:.1f} %, epoch {best["epoch"]}',
+        )
     axes.set(xlabel='epoch', ylabel='accuracy (%)')
     axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
     return figure
@@ -63,12 +67,12 @@ def accuracy(history, title):
 def loss(history, title):
     """Plot the loss in training, and the cross-entropy on the validation images, over the epochs of `Progress.history`.
 
-    Rows of earlier versions have no loss on validation images.
+    Rows of earlier versions have no loss on validation images; without validation images it is NaN, and left out.
     """
     figure, axes = _figure()
     axes.set_title(title)
     for column, colour, name in (('validation_loss', VALIDATION, 'validation'), ('loss', TRAINING, 'training')):
-        points = [(row['epoch'], row[column]) for row in history if column in row]
+        points = [(row['epoch'], row[column]) for row in history if not math.isnan(row.get(column, math.nan))]
         if points:
             marker = '.' if len(points) < 20 else ''
             axes.plot(*zip(*points), color=colour, marker=marker, label=f'{name}: {points[-1][1]:.3g}')
@@ -77,18 +81,42 @@ def loss(history, title):
     return figure
 
 
-def learning_rate(schedule, done, title):
+def confusion(counts, names, best, title):
+    """Draw the confusion matrix on the validation images as ``bmx-melius evaluate`` does; `best` is the row of its epoch."""
+    from ...analysis.confusion_plot import draw
+
+    return draw(counts, names, f'{title}\nvalidation images, epoch {best["epoch"]}: top-1 {best["top1"]:.2%}')
+
+
+def learning_rate(schedule, done, history, title):
     """Plot the learning rates of a run: the planned ones, and those used so far.
+
+    If no rates are planned, those of the `history` are plotted, of the last update of each epoch.
 
     Parameters
     ----------
     schedule : Schedule
     done : int
         Number of finished updates.
+    history : list of dict
+        As in `Progress.history`.
     title : str
     """
     figure, axes = _figure()
     axes.set_title(title)
+    axes.set(xlabel='epoch', ylabel='learning rate')
+    if schedule.rate is None:
+        points = [(row['epoch'], row['learning_rate']) for row in history if 'learning_rate' in row]
+        axes.plot(*zip(*points or [(0, math.nan)]), '.-', color=DONE, label='used, at the end of the epoch')
+    else:
+        _plot_schedule(axes, schedule, done)
+    axes.set(xlim=(0, schedule.num_epochs), ylim=(0, None))
+    axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def _plot_schedule(axes, schedule, done):
+    """Plot the planned learning rates, and those of the `done` updates."""
     total = schedule.updates_per_epoch * schedule.num_epochs
     updates = np.unique(np.append(np.linspace(1, total, min(total, POINTS)).astype(int), max(1, done)))
     rates = np.array([schedule.rate(int(update)) for update in updates])
@@ -104,9 +132,6 @@ def learning_rate(schedule, done, title):
             clip_on=False,
             label=f'{rates[over][-1]:.3g} in update {done:,} of {total:,}',
         )
-    axes.set(xlabel='epoch', ylabel='learning rate', xlim=(0, schedule.num_epochs), ylim=(0, None))
-    axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
-    return figure
 
 
 def flips(rows, title):
