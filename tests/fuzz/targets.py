@@ -56,6 +56,7 @@ from .mutators import (
 
 _MAX_ELEMENTS = 1 << 16  # of a map of a program that is run
 _IMAGE_BYTES = 64 << 20  # of memory that decoding may take beside what the headers of an image say
+_ONNX_BYTES = 64 << 20  # of memory that a model may take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _read_image(folder):
 
 
 def _memory(name):
-    """Return a number of bytes of this process: VmRSS, what it has in memory, or VmHWM, the peak of it."""
+    """Return a number of bytes of this process: VmRSS, what it has in memory, VmHWM, the peak of it, or VmData, its data."""
     with open('/proc/self/status') as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
 
@@ -399,7 +400,8 @@ def _require_computable(path, input_shape):
         for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGXCPU):
             signal.signal(number, signal.SIG_DFL)  # a fuzzer would report them
         try:
-            os.write(writing, refusal_of(path, input_shape, 1 << 29, 5).encode()[:4096])
+            memory = _memory('VmData') + _ONNX_BYTES  # a child of a fork has what this process has
+            os.write(writing, refusal_of(path, input_shape, memory, 5).encode()[:4096])
             os._exit(0)
         finally:
             os._exit(1)
