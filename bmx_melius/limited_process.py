@@ -215,7 +215,7 @@ def _write(file, content):
 
 
 def _read(file, length):
-    """Return so many bytes of a pipe without a buffer, a bytearray. Raises `EOFError` if it ends before."""
+    """Return this number of bytes of a pipe without a buffer, a bytearray. Raises `EOFError` if it ends before."""
     content = bytearray(length)
     rest = memoryview(content)
     while rest:

@@ -63,8 +63,8 @@ def read_index(path):
 def read_places(path, index_path=None):
     """Return where the records of a file lie, after a check of the whole file: each record begins where the one before it ends.
 
-    Only the headers of records are read, 8 bytes each. Whoever reads a record file uses this, so that none is read as complete when it is
-    cut or damaged. Without an index nothing tells how many records there were: a file that was cut between two records is sound.
+    Only the headers of records are read, 8 bytes each. All readers of record files use this function, so that a cut or damaged file is
+    never read as complete. Without an index the number of records is not known: a file that was cut between two records is accepted.
 
     Parameters
     ----------

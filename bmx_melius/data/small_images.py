@@ -185,7 +185,7 @@ def _missing(folder, names):
 def _read(place, classes, read, usual=None):
     """Return the `Splits` of training and validation; `read(train)` returns the images and labels of one of them.
 
-    `usual` are the numbers of images, of which others are warned of, for files that do not tell how many they have.
+    `usual` are the expected numbers of images, for files that do not have a number: others are logged as a warning.
     """
     parts = []
     for train in (True, False):

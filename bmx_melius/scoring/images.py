@@ -136,7 +136,7 @@ class _Remarks:
 
     def log(self):
         for meaning, names in (
-            ('without an index (.idx) nothing tells whether these record files were cut between two records', self.without_index),
+            ('without an index (.idx) it is not known whether these record files were cut between two records', self.without_index),
             ('members of archives that do not have the suffix of an image are left out', self.skipped_members),
             ('archives of other kinds than .tar are left out', self.skipped_archives),
             ('archives may be incomplete', self.doubts),

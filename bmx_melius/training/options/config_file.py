@@ -75,7 +75,7 @@ def _read(path, known):
 
 
 def _require_few_values(path, content):
-    """Raise `UserError` if a text stands for very many values: an alias of YAML may contain itself, or others many times."""
+    """Raise `UserError` if a file expands to very many values: an alias of YAML may contain itself, or others many times."""
     values, count = [content], 0
     while values:
         value = values.pop()

@@ -173,8 +173,8 @@ PRESETS = {
     'photos': {**PROTOCOL, 'input_size': 128, 'batch_size': 16, 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'num_epochs': 40},
 }
 DEFAULT = 'meliusnet'
-FEW = 'photos'  # the preset for folders with fewer than so many training images, 10 updates of the default, unless a preset is given
-FEW_IMAGES = 10 * PROTOCOL['batch_size']
+FEW = 'photos'  # the preset for folders with fewer than `FEW_IMAGES` training images, unless a preset is given
+FEW_IMAGES = 10 * PROTOCOL['batch_size']  # 10 updates of the default preset
 AUTO = 'auto'  # the preset of the network
 
 # Regular expressions of names of networks, and the preset of their authors; the first that is found. XNOR-Net's is also that of BWN (the
