@@ -83,9 +83,8 @@ setup(
             'dask>=2023.5,<2027',
             'distributed>=2023.5,<2027',
             *PARQUET,
-            'tqdm>=4.66,<5',
         ],  # score, on one machine and on a Dask cluster
-        'ray': [*PARQUET, 'ray>=2.10,<3', 'tqdm>=4.66,<5'],  # score --engine ray
+        'ray': [*PARQUET, 'ray>=2.10,<3'],  # score --engine ray
         'serve': SERVICE,  # not MXNet
         'test': [
             *('h5py>=3.11,<4', 'hypothesis>=6.113,<7', 'packaging>=24,<27', 'scikit-learn>=1.3,<2'),

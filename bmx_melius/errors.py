@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from typing import Iterable, Sequence
+from typing import Iterable, List, Sequence
 
 _CONTROL = re.compile('[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
@@ -38,8 +38,13 @@ def describe_os_error(error: OSError) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown word: ``; did you mean A or B?`` with the most similar known ones, or nothing."""
-    similar = difflib.get_close_matches(word, list(known))
-    return f'; did you mean {" or ".join(similar)}?' if similar else ''
+    found = similar(word, known)
+    return f'; did you mean {" or ".join(found)}?' if found else ''
+
+
+def similar(word: str, known: Iterable[str]) -> List[str]:
+    """Return up to three of the known words that are similar to an unknown one, the most similar first."""
+    return difflib.get_close_matches(word, list(known))
 
 
 def name_some(names: Sequence[object]) -> str:

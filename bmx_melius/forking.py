@@ -13,7 +13,8 @@ import threading
 class lazy_attribute:  # noqa: N801  a decorator
     """An attribute that a method computes when it is first read; as `functools.cached_property`, but without a lock.
 
-    Up to Python 3.11 that one has a lock for all objects of a class. Threads that read an attribute at the same time may all compute it.
+    Up to Python 3.11, `cached_property` holds a lock for all objects of a class. Threads that read an attribute at the same time may all
+    compute it here.
     """
 
     def __init__(self, compute):

@@ -132,7 +132,7 @@ def _packed(arguments, folder):
     if os.path.exists(exported.symbol_file):
         return exported.prefix, None, _input_shape(arguments, _image_shape(arguments, exported.prefix))
 
-    if exported.is_of_files:
+    if exported.names_files:
         exported.require()
 
     from model_zoo import get_model

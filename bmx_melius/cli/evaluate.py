@@ -147,7 +147,7 @@ def _exported(arguments):
             if value is not None:
                 raise UserError(f'{flag} is for networks of the zoo, but {arguments.network} is an exported network')
         return exported
-    if exported.is_of_files:
+    if exported.names_files:
         exported.require()
     if arguments.params is None:
         raise UserError(

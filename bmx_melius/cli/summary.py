@@ -86,7 +86,7 @@ def _network_and_shape(arguments):
     options = {name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None}
     name, channels, size = 'data', 3, 224
     exported = Exported(arguments.network)
-    if exported.is_of_files:
+    if exported.names_files:
         if options:
             raise UserError(
                 f'--{next(iter(options)).replace("_", "-")} is for networks of the zoo, but {arguments.network} is an exported network'

@@ -1,6 +1,6 @@
 """The part of mxboard that scripts of BMXNet-v2 use: `SummaryWriter`, on tensorboardX.
 
-mxboard itself (0.1.0, of 2018) cannot be imported beside a current protobuf: its generated code is of before version 4. Scripts run after
+mxboard itself (0.1.0, of 2018) cannot be imported beside a current protobuf: its generated code predates version 4. Scripts run after
 one changed import, ``from bmx_melius.compat.mxboard import SummaryWriter`` instead of ``from mxboard import SummaryWriter``.
 """
 

@@ -2,7 +2,7 @@
 
 `tarfile` ends at a damaged header as it does at the end of an archive, so that the members behind it are lost without an error. Here all
 bytes are accounted for: headers have checksums, each begins where the member before it ends, and after the last member come the two blocks
-of zeros that mark the end, and nothing but zeros.
+of zeros that mark the end, followed by nothing but zeros.
 """
 
 import os
@@ -21,7 +21,7 @@ _MAX_EXTENSION = 1 << 24  # bytes of a long name, or of the attributes of a memb
 _MAX_PADDING = 1 << 20  # zeros at the end: archives are padded to whole records, of 10 KiB unless another size is chosen
 _NUMBER = re.compile(rb'[ \0]*([0-7]*)[ \0]*')
 _ATTRIBUTE = re.compile(rb'([1-9][0-9]{0,8}) ([^=]+)=')
-# Those of POSIX. Keywords of others have a dot, as in SCHILY.xattr.
+# Attributes of POSIX; keywords of vendors have a dot, as in SCHILY.xattr.
 _ATTRIBUTES = frozenset(
     ('atime', 'charset', 'comment', 'ctime', 'gid', 'gname', 'hdrcharset', 'linkpath', 'mtime', 'path', 'size', 'uid', 'uname')
 )
@@ -87,7 +87,7 @@ def read_members(path):
             reader.require_zeros()
         except _DamageError as error:
             if not reader.position:
-                raise UserError(f'{path} is not a tar archive without compression, or is damaged at its begin: {error}') from None
+                raise UserError(f'{path} is not a tar archive without compression, or is damaged at its beginning: {error}') from None
             last = f' after {printable(reader.members[-1].name)}' if reader.members else ''
             raise UserError(f'{path} is damaged or cut at byte {reader.position:,}{last}: {error}; copy the archive again') from None
     doubt = reader.doubt()

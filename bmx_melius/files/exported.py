@@ -15,14 +15,13 @@ are
 """
 
 import contextlib
-import difflib
 import errno
 import json
 import os
 import re
 import shutil
 
-from ..errors import FileError, UserError, is_printable
+from ..errors import FileError, UserError, is_printable, similar
 from ..forking import lazy_attribute
 from ..vision.preprocessing import InputSpec
 from .io import read_text, replacing, require_writable, scratch_folder, write_json
@@ -154,8 +153,8 @@ class Exported(os.PathLike):
             raise FileError(errno.ENOENT, f'{os.strerror(errno.ENOENT)}; {_what_was_meant(self.prefix)}', self.symbol_file)
 
     @property
-    def is_of_files(self):
-        """Whether an argument that may also be the name of a network is the prefix of files, be it a wrong one."""
+    def names_files(self):
+        """Whether an argument that may also name a network of the zoo means files, even if these do not exist."""
         named = os.sep in self.prefix or self.prefix.endswith(_ENDINGS)
         return named or os.path.exists(self.symbol_file) or os.path.exists(self.prefix)
 
@@ -274,8 +273,8 @@ def _what_was_meant(prefix):
         return f'{meaning}: give {begin}' if there else f'{meaning}, here {begin}: there is no {begin}{_SYMBOL}'
     folder = os.path.dirname(prefix)
     found = _prefixes_in(folder or '.') if os.path.isdir(folder or '.') else []
-    similar = difflib.get_close_matches(prefix, found, _LISTED) or found[:_LISTED]
-    return f'{meaning}' + (f'; there is {" and ".join(similar)}' if similar else '')
+    closest = similar(prefix, found) or found[:_LISTED]
+    return f'{meaning}' + (f'; there is {" and ".join(closest)}' if closest else '')
 
 
 def _prefixes_in(folder):

@@ -127,7 +127,7 @@ class Listing:
 
 @dataclasses.dataclass(frozen=True)
 class _Remarks:
-    """What is to be told about the files that are listed, lists of str."""
+    """Remarks on the files of a listing, lists of str, which are logged together."""
 
     doubts: List[str] = dataclasses.field(default_factory=list)
     without_index: List[str] = dataclasses.field(default_factory=list)
@@ -148,7 +148,7 @@ class _Remarks:
 def list_images(sources):
     """List the images of several sources.
 
-    The list is that of all images, or an error: of record files and archives all bytes between the images are accounted for (see
+    Either all images are listed, or an error is raised: of record files and archives all bytes between the images are accounted for (see
     `read_places` and `read_members`). Where a format cannot tell that it is complete, a warning is logged.
 
     Parameters
@@ -202,7 +202,7 @@ def _files_of(source, remarks=None):
     if not os.path.isdir(source):
         if not _is_source(source):
             raise UserError(
-                f'{source} is none of a folder, an image ({" ".join(SUFFIXES)}), a record file ({RECORD}) and an archive without '
+                f'{source} is not a folder, an image ({" ".join(SUFFIXES)}), a record file ({RECORD}) or an archive without '
                 f'compression ({TAR})'
             )
         os.stat(source)  # raises OSError if there is none
@@ -299,7 +299,7 @@ def _images_in_archive(path, file, remarks):
 
 
 def _content_of(member, files):
-    """Return the member of an archive to which a link finally leads, None if there is none; a member that is no link itself."""
+    """Return the member of an archive to which a link finally leads, None if there is none; for another member that member."""
     for _ in range(_MAX_LINKS):
         if member is None or member.kind == FILE:
             return member
@@ -309,7 +309,7 @@ def _content_of(member, files):
 
 
 def _is_visible_image(member):
-    """Return whether the name of a member of an archive is that of an image; ``._a.jpg``, which macOS adds for ``a.jpg``, is none."""
+    """Return whether the name of a member of an archive is that of an image; ``._a.jpg``, which macOS adds for ``a.jpg``, is not."""
     return member.lower().endswith(SUFFIXES) and not _is_hidden(member)
 
 

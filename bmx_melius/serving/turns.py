@@ -21,7 +21,7 @@ class _Waiting:
 class Turns:
     """A number of turns at the same time. Used in one event loop.
 
-    Of the waiting requests that one is next whose arrival, plus a time in proportion to its cost, is earliest. So cheap requests do not
+    Next is the waiting request whose arrival plus a time in proportion to its cost is earliest. So cheap requests do not
     wait for expensive ones that came shortly before them, and expensive ones do not wait for ever.
 
     Parameters

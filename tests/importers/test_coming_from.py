@@ -171,12 +171,10 @@ def test_names_of_float_networks_are_those_of_bmxnet_with_a_flag_of_binary_layer
     assert given('--model', name, '--clip-threshold', '1.3')['model'] == binary
 
 
-@pytest.mark.parametrize(
-    'name, bound', [('default', (2 / ((12 + 20) / 2)) ** 0.5), ('gaussian', None), ('msraprelu_avg', None), ('msraprelu_in', None)]
-)
-def test_initializations_of_bmxnet_have_their_distributions(name, bound):
-    weight = mx.nd.zeros((20, 12 * 1000 // 12))[:, :12]
-    INITIALIZERS[name](mx.init.InitDesc('a_weight'), weight := mx.nd.zeros((4000, 12)))
+@pytest.mark.parametrize('name', ['default', 'gaussian', 'msraprelu_avg', 'msraprelu_in'])
+def test_initializations_of_bmxnet_have_their_distributions(name):
+    weight = mx.nd.zeros((4000, 12))
+    INITIALIZERS[name](mx.init.InitDesc('a_weight'), weight)
     values, slope, fan = weight.asnumpy(), 0.25, {'msraprelu_avg': (4000 + 12) / 2}.get(name, 12)
     if name == 'default':
         bound = (2 / ((4000 + 12) / 2)) ** 0.5
@@ -253,7 +251,7 @@ def test_a_test_run_reads_that_many_batches_of_each_kind(photos, kind):
 def test_a_test_run_trains_saves_and_exports(tmp_path):
     train(*TINY, '--dataset', 'digits', '--batch-size', '64', '--num-epochs', '2', '--test-run', '--save-dir', tmp_path)
     log = (tmp_path / 'experiment.log').read_text()
-    assert '2 epochs of 1 updates of 64 images' in log and 'epoch 2, update 1 of 1' in log
+    assert '2 epochs of 1 update of 64 images' in log and 'epoch 2, update 1 of 1' in log
     assert (tmp_path / 'meliusnet_flex-symbol.json').exists()
 
 

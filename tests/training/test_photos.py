@@ -44,7 +44,7 @@ def test_a_folder_of_few_photos_is_trained_without_other_flags_by_the_preset_for
     short = [*TINY, '--input-size', '32', '--num-epochs', '1']
     plan = printed_by(capsys, *short, *flags)
     assert 'preset     photos (the default for fewer than 640 training images in a folder): --lr ' in plan
-    assert f'updates    1 epochs of {updates} updates of {batch} images' in plan
+    assert f'updates    1 epoch of {updates} updates of {batch} images' in plan
     stored = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['options']
     assert (stored['preset'], stored['batch_size'], stored['few_images']) == ('photos', batch, 48 if photos == 20 else 9)
     assert stored['lr'] == 0.001 * (batch / 16) ** 0.5

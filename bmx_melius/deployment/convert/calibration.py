@@ -136,8 +136,8 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
         raise UserError(
             f'with 8-bit layers, the outputs on the {report.images} calibration images have a correlation of {report.correlation:.3f} with '
             f'those of float layers, and tell {report.told_apart:.0%} of the images apart: less than {min_correlation:g}; nothing was '
-            f'written. The inputs have numbers from {low:.3g} to {high:.3g}: if those of images that the network classifies are others, '
-            'give such images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
+            f'written. The images have numbers from {low:.3g} to {high:.3g}: if the network is used on images of another range, give such '
+            'images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
             '--min-correlation (min_correlation)'
         )
     report.changes = _changes(program, ranges, spec, numbers, batches)

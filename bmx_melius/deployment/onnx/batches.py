@@ -69,7 +69,7 @@ def _cut(onnx, model, batch, count):
             proto.graph.initializer.append(onnx.numpy_helper.from_array(changed, name))
             node.input[position] = name
     cut = model_of(onnx, proto, model.path, model.size)
-    return dataclasses.replace(cut, precision=model.precision, whole=model.whole)
+    return dataclasses.replace(cut, precision=model.precision, integer_inputs=model.integer_inputs)
 
 
 def _has_shapes(one, two, shapes, batch):

@@ -174,7 +174,8 @@ def import_onnx(
     if model.precision:
         translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
     translator.notes += [
-        f'the input {name} takes 8-bit integers in the model, the same numbers in float32 in the packed network' for name in model.whole
+        f'the input {name} takes 8-bit integers in the model, the same numbers in float32 in the packed network'
+        for name in model.integer_inputs
     ]
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]

@@ -44,7 +44,7 @@ class Multiples:
         return bool((np.abs(places - np.rint(places)) <= _EQUAL * np.maximum(1, np.abs(places))).all())
 
     def of_channels(self, channels):
-        """Return those of a value with so many channels, if all have the same; else None."""
+        """Return the multiples of a value with this many channels, if they are the same for all channels; else None."""
         return Multiples(np.full(channels, self.spacing[0]), np.full(channels, self.offset[0])) if self.is_uniform else None
 
 

@@ -17,8 +17,8 @@ _VECTORS = {  # inputs with one axis
 }
 
 
-def take_known_version(onnx, proto, path):
-    """Let a model of version 22 or 23 of ONNX's operators be one of version 21, which more versions of ONNX Runtime read."""
+def lower_version(onnx, proto, path):
+    """Declare a model of version 22 or 23 of ONNX's operators as one of version 21, which more versions of ONNX Runtime read."""
     newer = [entry for entry in proto.opset_import if entry.domain in ('', 'ai.onnx') and entry.version > _NEWEST]
     for entry in newer:
         for node in proto.graph.node:
@@ -68,7 +68,7 @@ def make_float32(onnx, proto):
     return found[0]
 
 
-def take_whole_numbers(onnx, proto):
+def make_integer_inputs_float32(onnx, proto):
     """Make inputs of 8-bit integers float32; return their names. `DequantizeLinear` of such an input becomes its arithmetic."""
     integers = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
     constants = {tensor.name for tensor in proto.graph.initializer}
@@ -92,8 +92,8 @@ def take_whole_numbers(onnx, proto):
     return tuple(entry.name for entry in inputs)
 
 
-def give_axes(onnx, proto):
-    """Give numbers in arrays of one element, and lists of one number without axes, the number of axes that operators require."""
+def fix_ranks(onnx, proto):
+    """Reshape constants of one element to the number of axes that operators require: none for a number, one for a list."""
     known = constants(onnx, proto)
     for node in proto.graph.node:
         wanted = {**dict.fromkeys(_NUMBERS.get(node.op_type, ()), ()), **dict.fromkeys(_VECTORS.get(node.op_type, ()), (1,))}
@@ -117,7 +117,7 @@ def constants(onnx, proto):
     return known
 
 
-def make_known_types(onnx, proto):
+def resolve_cast_like(onnx, proto):
     """Replace `CastLike` by `Cast` where the type of what it casts to is known."""
     if not any(node.op_type == 'CastLike' for node in proto.graph.node):
         return
@@ -135,7 +135,7 @@ def make_known_types(onnx, proto):
 # --- products ---------------------------------------------------------------------------------------------------------------------------
 
 
-def put_weights_right(onnx, proto):
+def move_weights_right(onnx, proto):
     """Write products with a weight as dense layers and convolutions: of `Einsum`, and of a transposed value on the right of a weight."""
     _replace(proto, lambda node: _product_of_einsum(onnx, node, proto) if node.op_type == 'Einsum' else None)
     varying = _varying(proto)
@@ -172,7 +172,7 @@ def _is_exchange(node):
 
 
 def _remove_pairs(onnx, proto):
-    """Replace the second of two exchanges of axes, of which the first is that of a product that was turned around, by the value before."""
+    """Replace the second of two exchanges of axes by the value before both, where `move_weights_right` has added the first one."""
     producers = {output: node for node in proto.graph.node for output in node.output}
 
     def direct(node):

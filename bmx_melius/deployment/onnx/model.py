@@ -64,8 +64,8 @@ class Model:
         Bytes of the file and its external data.
     precision : str
         The type of its real numbers, which are float32 here: 'float16', 'bfloat16', 'float64', or '' where they are float32 in the file.
-    whole : tuple of str
-        Inputs that are 8-bit integers in the file, and whole numbers in float32 here.
+    integer_inputs : tuple of str
+        Inputs that are 8-bit integers in the file, and the same numbers in float32 here.
     """
 
     path: str
@@ -75,7 +75,7 @@ class Model:
     outputs: list
     size: int
     precision: str = ''
-    whole: 'tuple[str, ...]' = ()
+    integer_inputs: 'tuple[str, ...]' = ()
 
 
 def import_onnx_package():
@@ -116,7 +116,7 @@ def read_model(path):
     if not proto.graph.node or not proto.graph.output or not proto.opset_import:
         raise UserError(_not_a_model(path, content, 'it has no operators, or no output'))
     _require_opset(proto, path)
-    forms.take_known_version(onnx, proto, path)
+    forms.lower_version(onnx, proto, path)
     proto = _without_functions(onnx, proto, path)
     del proto.graph.value_info[:]  # shapes are those that ONNX Runtime finds
     if len(proto.graph.node) > MAX_NODES:
@@ -128,17 +128,17 @@ def read_model(path):
             onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # of NumPy and onnx
             raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
-    precision, whole = forms.make_float32(onnx, proto), forms.take_whole_numbers(onnx, proto)
+    precision, integers = forms.make_float32(onnx, proto), forms.make_integer_inputs_float32(onnx, proto)
     _name_nodes(proto)
     if any(map(qonnx.is_quantizer, proto.graph.node)):
         proto = qonnx.without_quantizers(onnx, proto, path)
-    forms.give_axes(onnx, proto)
+    forms.fix_ranks(onnx, proto)
     _name_nodes(proto)
     _require_valid(onnx, proto, path)
-    forms.make_known_types(onnx, proto)
-    forms.put_weights_right(onnx, proto)
+    forms.resolve_cast_like(onnx, proto)
+    forms.move_weights_right(onnx, proto)
     _name_nodes(proto)
-    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, whole=whole)
+    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, integer_inputs=integers)
 
 
 def _require_valid(onnx, proto, path):

@@ -54,7 +54,7 @@ def describe_run(options, model, source, graph, counts, schedule, attention=None
             + (f'; the moving average of the weights is evaluated and exported (ema {options.ema:g})' if options.ema else ''),
             f'objective  {_describe_objective(options, attention)}',
             f'rate       {options.lr_mode}, {counted(options.warmup_epochs, "epoch")} of warm-up: {rates}; scaling {options.lr_scaling} by '
-            f'{source.images_per_update} / {counted(BATCH, "image")}{_describe_factors(options)}',
+            f'{source.images_per_update} / {BATCH} images{_describe_factors(options)}',
             f'results    {options.save_dir}',
         )
     )

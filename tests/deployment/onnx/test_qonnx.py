@@ -106,7 +106,7 @@ def test_an_input_of_bytes_is_dequantized_in_float32(tmp_path):
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
     onnx.save(model, tmp_path / 'net.onnx')
     read = read_model(tmp_path / 'net.onnx')
-    assert read.whole == ('x',)
+    assert read.integer_inputs == ('x',)
     del read.proto.graph.output[:]
     read.proto.graph.output.append(onnx.ValueInfoProto(name='y'))
     session = onnxruntime.InferenceSession(read.proto.SerializeToString(), providers=['CPUExecutionProvider'])
