@@ -182,6 +182,8 @@ double transformed(Elementwise kind, double x, double a, double b) {
             return x > 0 ? x : std::expm1(x) * a;
         case Elementwise::gelu:
             return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+        case Elementwise::softplus:
+            return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x)));
         case Elementwise::round:
             return std::nearbyint(x);
         case Elementwise::divide:
@@ -198,9 +200,9 @@ void check_transform(const FloatKernels& kernels) {
     const Reals factors = random_reals(x.channels), b = random_reals(x.channels);
     Reals divisors = factors;
     std::replace(divisors.begin(), divisors.end(), 0.0f, 1.0f);
-    for (const Elementwise kind :
-         {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip, Elementwise::abs,
-          Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu, Elementwise::round, Elementwise::divide}) {
+    for (const Elementwise kind : {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip,
+                                   Elementwise::abs, Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu,
+                                   Elementwise::softplus, Elementwise::round, Elementwise::divide}) {
         Grid y = x;
         const Reals& a = kind == Elementwise::divide ? divisors : factors;
         kernels.transform({kind, y.numbers.data(), y.pixel, y.pixels, y.channels, a.data(), b.data()});

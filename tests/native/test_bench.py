@@ -273,7 +273,7 @@ def is_open_in(process, path):
         (['meliusnet22', '--compare', 'torch'], r"unknown library 'torch'; known: packed, mxnet"),
         (['meliusnet99'], r"unknown network 'meliusnet99'"),
         (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape includes the batch'),
-        (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
+        (['meliusnet22', '--threads', '-1'], 'expected a whole number, 0 for one for each core'),
         (['EXPORTED-packed', '--int8'], 'quantize .*-packed with convert --int8'),
     ],
 )

@@ -149,11 +149,14 @@ def test_zeros_have_the_signs_of_the_interpreter_and_those_of_maxima_are_positiv
     assert (expected == 0).any() and not (name in MAXIMA and np.signbit(expected[expected == 0]).any())
 
 
-def test_sigmoids_are_within_4e_7_of_their_value(library):
+@pytest.mark.parametrize(
+    'name, function', [('sigmoid', lambda x: 1 / (1 + np.exp(-x))), ('softplus', lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))]
+)
+def test_sigmoids_and_softplus_are_within_4e_7_of_their_value(name, function, library):
     x = np.concatenate([np.linspace(-87, 90, 5000), [0, -0.0, 1e-40, -1e4, 1e4, -3e38, 3e38, 1e-3]]).astype(np.float32)[None]
-    program = chain(x.shape[1:], operation('sigmoid'))
+    program = chain(x.shape[1:], operation(name))
     with np.errstate(over='ignore'):
-        expected = 1 / (1 + np.exp(-x.astype(np.longdouble)))
+        expected = function(x.astype(np.longdouble))
     np.testing.assert_allclose(Engine.of(library, program).run([x])[0], expected, rtol=4e-7, atol=2e-38)
 
 

@@ -133,8 +133,8 @@ def add_operation(project):
     """Add the operation of the recipe. Its number is the next one."""
     row, function, rule, loop, kernel, method, test = code_of(OPERATION, r'\w+')
     number = max(row.opcode for row in OPERATIONS.values()) + 1
-    assert 'in place of 36,' in SECTIONS[OPERATION] and 'OperationType(36, ' in row
-    project.add_rows(file_of(OPERATION, row), row.replace('OperationType(36, ', f'OperationType({number}, '))
+    assert 'in place of 37,' in SECTIONS[OPERATION] and 'OperationType(37, ' in row
+    project.add_rows(file_of(OPERATION, row), row.replace('OperationType(37, ', f'OperationType({number}, '))
     project.add_rows(file_of(OPERATION, function), function)
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.append(file_of(OPERATION, kernel), f'\n{kernel}')

@@ -19,7 +19,7 @@ from bmx_melius.analysis import confusion_plot
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.training import Objective, Training, fit, loop
-from bmx_melius.training.recording import plots
+from bmx_melius.training.recording import history_files, plots
 from bmx_melius.training.saving import stored_checkpoints
 from model_zoo import get_model
 
@@ -189,6 +189,19 @@ def test_fit_writes_a_table_and_plots_that_a_resumed_run_continues(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= TABLES_AND_PLOTS
     for path in tmp_path.glob('*.png'):
         assert_is_picture(path)
+
+
+def test_plots_have_all_epochs_after_a_callback_ended_the_training_and_come_back_when_a_finished_run_is_resumed(tmp_path, monkeypatch):
+    drawn, curve = [], plots.accuracy
+    monkeypatch.setattr(plots, 'accuracy', lambda history, title: drawn.append(len(history)) or curve(history, title))
+    monkeypatch.setattr(history_files, 'PLOTTING_SHARE', 1e-9)  # plots are left out except after the first and the last epoch
+    options = dict(lr=0.3, save_dir=str(tmp_path))
+    fit(make_net(), batches(), batches(), 9, on_epoch=lambda training: training.progress.epoch == 3, **options)
+    assert drawn[-1] == 3
+    for name in TABLES_AND_PLOTS:
+        (tmp_path / name).unlink()
+    fit(make_net(), batches(), batches(), 3, resume=True, **options)
+    assert {path.name for path in tmp_path.iterdir()} >= TABLES_AND_PLOTS
 
 
 def test_without_validation_data_table_and_plots_have_those_of_training_only(tmp_path, monkeypatch, caplog):

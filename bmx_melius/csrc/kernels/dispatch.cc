@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 
 #include "program/error.h"
 
@@ -196,16 +197,18 @@ std::string join_names(const std::vector<InstructionSet>& sets) {
 const std::vector<InstructionSet> sets = supported_instruction_sets();
 const std::string set_names = join_names(sets);
 
-// Returns the set that the environment names, or the best one.
-const InstructionSet* find_wanted_set() {
-    const char* name = std::getenv("BMX_MELIUS_ISA");
-    if (!name || !*name) {
-        return &sets.back();
+// Returns what the environment named at the first call. Several threads may ask at the same time: one answer is kept.
+const std::string& wanted_name() {
+    static std::atomic<const std::string*> wanted{nullptr};
+    if (!wanted) {
+        const char* value = std::getenv("BMX_MELIUS_ISA");
+        const std::string* none = nullptr;
+        auto name = std::make_unique<const std::string>(value ? value : "");
+        if (wanted.compare_exchange_strong(none, name.get())) {
+            name.release();  // until the end of the process
+        }
     }
-    if (const InstructionSet* found = find_instruction_set(name)) {
-        return found;
-    }
-    throw Error("BMX_MELIUS_ISA is " + std::string(name) + "; this build and this CPU have " + set_names);
+    return *wanted;
 }
 
 }  // namespace
@@ -222,11 +225,12 @@ const InstructionSet* find_instruction_set(const std::string& name) {
 }
 
 InstructionSet chosen_instruction_set(Precision precision) {
-    static std::atomic<const InstructionSet*> wanted{nullptr};  // found at the first use; several threads may find it
-    if (!wanted) {
-        wanted = find_wanted_set();
+    const std::string& wanted = wanted_name();
+    const InstructionSet* const found = wanted.empty() ? &sets.back() : find_instruction_set(wanted);
+    if (!found) {
+        throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + set_names);
     }
-    InstructionSet set = *wanted;
+    InstructionSet set = *found;
     set.products = precision == Precision::fast ? set.products : precision == Precision::bf16 ? set.bf16 : set.floats;
     return set;
 }

@@ -27,7 +27,7 @@ constexpr int kFilterBlock = 64;
 constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
 constexpr int64_t kMaxMemory = kWide ? 4294967296 : 1073741824;
 constexpr int kMagic = 1347964226;
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 constexpr int kHeaderWords = 8;
 constexpr int kInputWords = 4;
 constexpr int kRecordWords = 3;
@@ -77,6 +77,7 @@ enum class Op {
     integer_avg_pool,
     round,
     divide,
+    softplus,
 };
 
 enum class ShapeRule {
@@ -100,7 +101,7 @@ enum class ShapeRule {
 enum class ElementwiseForm {none, channels, values, positions};
 
 // Operations on an element and constants of its channel.
-enum class Elementwise {none, affine, relu, prelu, clip, sigmoid, abs, elu, gelu, round, divide};
+enum class Elementwise {none, affine, relu, prelu, clip, sigmoid, abs, elu, gelu, round, divide, softplus};
 
 // Operations on an element and another one; copy is the other one.
 enum class Combination {copy, add, multiply, maximum};
@@ -338,8 +339,9 @@ inline constexpr OperationRow kOperations[] = {
     {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kIntegerAvgPoolAttributes, 11}},
     {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, {nullptr, 0}},
     {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, {nullptr, 0}},
+    {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, {nullptr, 0}},
 };
-constexpr int kOperationCount = 35;
+constexpr int kOperationCount = 36;
 
 constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
 constexpr const char* name_of(Op op) { return row_of(op).name; }

@@ -302,6 +302,9 @@ class _Model:
         low = self._add('Sub', self._add('Exp', self._add('Min', x, zero)), self._constant('one', np.float32(1)))
         return self._add('Add', self._add('Relu', x), self._add('Mul', low, self._of_channels('slope', slope, value)))
 
+    def softplus(self, _, x):
+        return self._add('Softplus', x)
+
     def gelu(self, _, x):
         share = self._add('Erf', self._add('Mul', x, self._constant('factor', np.float32(0.5**0.5))))
         return self._add('Mul', x, self._affine(share, 0.5, 0.5))

@@ -499,6 +499,19 @@ def _cast(t, operator):
     t.add(operator, 'identity')
 
 
+@translate('Softplus')
+def _softplus(t, operator):
+    t.add(operator, 'Activation', attributes={'act_type': 'softrelu'})
+
+
+@translate('Mish')
+def _mish(t, operator):
+    x = t.entry(operator.inputs[0])
+    softplus = t.add_inner(operator, 'Activation', [x], t.network.shape(x), {'act_type': 'softrelu'})
+    factor = t.add_inner(operator, 'tanh', [softplus], t.network.shape(x), {})
+    t.add(operator, 'elemwise_mul', [x, factor])
+
+
 @translate('LeakyRelu')
 def _leaky_relu(t, operator):
     t.add(operator, 'LeakyReLU', attributes={'act_type': 'leaky', 'slope': operator.attributes.get('alpha', 0.01)})

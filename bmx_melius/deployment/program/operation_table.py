@@ -328,6 +328,7 @@ OPERATIONS = {
         rounds='always',
         since=3,
     ),
+    'softplus': OperationType(36, 'log(1 + exp(x)).', elementwise='channels', rounds='always', since=4),
 }
 
 # --- what the engine's planner and the export to C decide alike, so that they add floats in the same order ------------------------------

@@ -316,6 +316,10 @@ def _sigmoid(x):
     return (np.where(x >= 0, 1, decay) / (1 + decay)).astype(np.float32)
 
 
+def _softplus(x):
+    return np.logaddexp(0, x.astype(np.float64)).astype(np.float32)
+
+
 def _gelu(x):
     exact = x.astype(np.float64)
     return (exact * np.vectorize(math.erfc, otypes=[np.float64])(-exact / math.sqrt(2)) / 2).astype(np.float32)
@@ -383,6 +387,7 @@ _FUNCTIONS = {
     'integer_avg_pool': _integer_avg_pool,
     'round': np.rint,
     'divide': lambda x, divisor: x / _of_channels(divisor, x),
+    'softplus': _softplus,
 }
 ON_MAPS = (
     'conv',

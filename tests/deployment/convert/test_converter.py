@@ -108,7 +108,7 @@ def test_foreign_operators_stay_between_packed_ones(convert):
     layers = nn.Conv2D(8, 3), binary(), nn.Activation('softsign'), nn.BatchNorm(), binary(), nn.Flatten(), nn.Dense(3)
     net = initialized(sequence(*layers), (1, 3, 8, 8))
     report = check_whole(net, (1, 3, 8, 8), convert, left=['Activation'], packed=2)
-    reason = 'the activation softsign has no packed form; relu, sigmoid, tanh have one'
+    reason = 'the activation softsign has no packed form; relu, sigmoid, softrelu, tanh have one'
     assert [(left.operator, left.reason) for left in report.left] == [('Activation', reason)]
     assert 'softsign' in str(report) and json.dumps(report.to_json())
 

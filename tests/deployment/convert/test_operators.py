@@ -61,6 +61,7 @@ MAPS = {  # layers on maps of CHANNELS channels
     'swish': lambda: nn.Swish(1.5),
     'tanh': lambda: nn.Activation('tanh'),
     'sigmoid': lambda: nn.Activation('sigmoid'),
+    'softrelu': lambda: nn.Activation('softrelu'),
     'relu6': lambda: nn.HybridLambda(lambda F, x: F.clip(x, 0, 6)),
     'relu6 as a minimum': lambda: nn.HybridLambda(lambda F, x: F.minimum(F.relu(x), 6)),
     'hard tanh': lambda: nn.HybridLambda(lambda F, x: F.clip(x, -1, 1)),
@@ -152,10 +153,10 @@ def test_a_vgg_with_prelu_becomes_one_operator(pack_whole):
 REFUSED = {
     'softmax': (lambda F, x: F.softmax(x, axis=1), 'softmax', 'logits after the packed network'),
     'softsign': (lambda F, x: F.softsign(x), 'softsign', 'has no packed form'),
-    'softrelu': (
-        lambda F, x: F.Activation(x, act_type='softrelu'),
+    'activation softsign': (
+        lambda F, x: F.Activation(x, act_type='softsign'),
         'activation',
-        'softrelu has no packed form; relu, sigmoid, tanh have one',
+        'softsign has no packed form; relu, sigmoid, softrelu, tanh have one',
     ),
     'ones': (
         lambda F, x: F.pad(x, mode='constant', constant_value=1, pad_width=(0, 0, 0, 0, 1, 1, 1, 1)),

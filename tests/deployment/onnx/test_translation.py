@@ -230,7 +230,7 @@ def test_nearest_enlargement(nearest, places, imported):
     [
         (node('Selu', 'c', 'y', alpha=1.0), 'its alpha or gamma is not that of SELU'),
         (node('AveragePool', 'c', 'y', kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
-        (node('Softplus', 'c', 'y'), 'node .* \\(Softplus\\): there is no packed form of this operator'),
+        (node('Softsign', 'c', 'y'), 'node .* \\(Softsign\\): there is no packed form of this operator'),
     ],
 )
 def test_operators_with_other_attributes_are_refused_by_name(last, words, tmp_path):
@@ -704,10 +704,17 @@ def test_the_decoding_of_boxes_is_left_out_at_the_end(imported):
     assert report.outputs == ['c']
 
 
+@pytest.mark.parametrize('kind', ['Softplus', 'Mish'])
+def test_softplus_and_mish_are_packed(kind, imported):
+    nodes, constants = begin()
+    last = [node('Conv', 's weight', 'c'), node(kind, 'c', 'y')]
+    imported(make([*nodes, *last], {**constants, 'weight': signs(8, 8, 1, 1)}, opset=18), 1)
+
+
 def test_an_elementwise_operator_at_the_end_is_not_left_out(tmp_path):
     nodes, constants = begin()
-    model = make([*nodes, node('Conv', 's weight', 'c'), node('Softplus', 'c')], {**constants, 'weight': signs(8, 8, 1, 1)})
-    refused(model, tmp_path, r'node y \(Softplus\): there is no packed form of this operator')
+    model = make([*nodes, node('Conv', 's weight', 'c'), node('Softsign', 'c')], {**constants, 'weight': signs(8, 8, 1, 1)})
+    refused(model, tmp_path, r'node y \(Softsign\): there is no packed form of this operator')
 
 
 def test_inputs_that_nothing_reads_are_named(imported):

@@ -221,6 +221,7 @@ ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
     'prelu': ({}, {'slope': CHANNELWISE}, lambda x: mx.nd.LeakyReLU(x, mx.nd.array(CHANNELWISE), act_type='prelu')),
     'clip': ({}, {'low': np.full(6, -0.5, np.float32), 'high': np.full(6, 1, np.float32)}, lambda x: mx.nd.clip(x, -0.5, 1)),
     'sigmoid': ({}, {}, mx.nd.sigmoid),
+    'softplus': ({}, {}, lambda x: mx.nd.Activation(x, act_type='softrelu')),
     'abs': ({}, {}, mx.nd.abs),
     'round': ({}, {}, lambda x: mx.np.around(x.as_np_ndarray())),
     'divide': (

@@ -38,6 +38,21 @@ inline float sigmoid_of(float x) {
     return x < 0 ? decay * share : share;
 }
 
+// Returns log(1 + exp(x)) with a relative error below 4e-7. It is max(x, 0) + log(1 + d) with d = exp(-|x|), and the
+// logarithm is 2 artanh(z) with z = d / (2 + d) <= 1 / 3, the series of which ends at z^15.
+inline float softplus_of(float x) {
+    const float decay = decay_of(x), z = decay / (2.0f + decay), square = z * z;
+    float p = 1.0f / 15;
+    p = multiply_add(p, square, 1.0f / 13);
+    p = multiply_add(p, square, 1.0f / 11);
+    p = multiply_add(p, square, 1.0f / 9);
+    p = multiply_add(p, square, 1.0f / 7);
+    p = multiply_add(p, square, 1.0f / 5);
+    p = multiply_add(p, square, 1.0f / 3);
+    const float logarithm = 2.0f * multiply_add(p * square, z, z);
+    return x > 0 ? x + logarithm : logarithm;
+}
+
 // Returns x times the distribution function of the normal distribution, 1 - erfc(x / sqrt(2)) / 2, whose absolute error
 // is below 2e-7 (Abramowitz and Stegun, 7.1.26).
 inline float gelu_of(float x) {
@@ -100,6 +115,8 @@ void transform(const Transform& t) {
             return change_each(t, gelu_of);
         case Elementwise::round:
             return change_each(t, [](float x) { return __builtin_rintf(x); });
+        case Elementwise::softplus:
+            return change_each(t, softplus_of);
         case Elementwise::divide:
             return change_channels(t, t.a, [](float x, float a, float) { return x / a; });
         case Elementwise::none:

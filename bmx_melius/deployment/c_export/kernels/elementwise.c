@@ -121,6 +121,26 @@ static void bmx_sigmoid_value(const bmx_span* span, const value_t* x, float* y) 
     }
 }
 
+// Computes log(1 + exp(x)), with the operations of the engine.
+// code: 260 bytes
+static void bmx_softplus_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            const float number = (float)x[c], decay = bmx_decay(number);
+            const float z = decay / (2.0f + decay), square = z * z;
+            float p = 1.0f / 15;
+            p = bmx_multiply_add(p, square, 1.0f / 13);
+            p = bmx_multiply_add(p, square, 1.0f / 11);
+            p = bmx_multiply_add(p, square, 1.0f / 9);
+            p = bmx_multiply_add(p, square, 1.0f / 7);
+            p = bmx_multiply_add(p, square, 1.0f / 5);
+            p = bmx_multiply_add(p, square, 1.0f / 3);
+            const float logarithm = 2.0f * bmx_multiply_add(p * square, z, z);
+            y[c] = number > 0 ? number + logarithm : logarithm;
+        }
+    }
+}
+
 // Computes x times the distribution function of the normal distribution, with the operations of the engine.
 // code: 276 bytes
 static void bmx_gelu_value(const bmx_span* span, const value_t* x, float* y) {

@@ -36,13 +36,22 @@ def _around(builder, node):
     builder.set(node, builder.add('round', [_input(builder, node)]))
 
 
-_ACTIVATIONS = {'relu': _elementwise_rule('relu', 'relu'), 'sigmoid': _elementwise_rule('sigmoid', 'sigmoid'), 'tanh': _tanh}
+def _softrelu(builder, node):
+    builder.set(node, builder.add('softplus', [_input(builder, node)]))
+
+
+_ACTIVATIONS = {
+    'relu': _elementwise_rule('relu', 'relu'),
+    'sigmoid': _elementwise_rule('sigmoid', 'sigmoid'),
+    'softrelu': _softrelu,
+    'tanh': _tanh,
+}
 _elementwise_rule('abs', 'abs')
 
 
 @rule('Activation', maps_3d=True)
 def _activation(builder, node):
-    """Convert `relu`, `sigmoid` and `tanh`; `softrelu` and `softsign` have no packed form."""
+    """Convert `relu`, `sigmoid`, `softrelu` and `tanh`; `softsign` has no packed form."""
     kind = node.attributes['act_type']
     if kind not in _ACTIVATIONS:
         raise UnsupportedError(f'the activation {kind} has no packed form; {", ".join(_ACTIVATIONS)} have one')

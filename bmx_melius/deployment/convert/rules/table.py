@@ -15,7 +15,7 @@ REASONS = {  # common operators without a rule -> the reason
     'LRN': _DATA_DEPENDENT,
     'L2Normalization': _DATA_DEPENDENT,
     '_rdiv_scalar': _DATA_DEPENDENT,
-    'exp': 'only ELU, SELU, GELU, sigmoid and tanh are computed from exponentials',
+    'exp': 'only ELU, SELU, GELU, Mish, sigmoid, softplus and tanh are computed from exponentials',
     'log': 'there is no operation for logarithms',
     'sqrt': 'there is no operation for roots',
     'sign': 'it is 0 at 0, where the sign of binary layers is +1; use QActivation',
