@@ -10,7 +10,7 @@ import textwrap
 from .errors import UserError, did_you_mean
 from .process import usable_cores
 
-_MAX_NUMBER = 1e9
+MAX_NUMBER = 1e9
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -80,9 +80,9 @@ class Parser(argparse.ArgumentParser):
 def number(text):
     """Parse a number: '0.5' -> 0.5. Infinities, NaN and numbers of which products are not finite as float32 are refused."""
     with contextlib.suppress(ValueError):
-        if abs(float(text)) <= _MAX_NUMBER:
+        if abs(float(text)) <= MAX_NUMBER:
             return float(text)
-    raise argparse.ArgumentTypeError(f'expected a number of at most {_MAX_NUMBER:g}, not {text[:40]!r}')
+    raise argparse.ArgumentTypeError(f'expected a number of at most {MAX_NUMBER:g}, not {text[:40]!r}')
 
 
 def whole_number(text):

@@ -49,12 +49,12 @@ def count_correct(scores, labels):
 
 
 def class_numbers(labels, classes):
-    """Return labels as int64. Raises `UserError` if one is not in 0 .. classes - 1."""
-    labels = _numpy(labels).astype(np.int64)
-    wrong = labels[(labels < 0) | (labels >= classes)]
+    """Return labels as int64. Raises `UserError` if one is not a whole number in 0 .. classes - 1."""
+    labels = _numpy(labels)
+    wrong = labels[~((labels >= 0) & (labels < classes) & (labels == np.floor(labels)))]
     if len(wrong):
-        raise UserError(f'an image has the label {wrong[0]}, but the network has the classes 0 to {classes - 1}')
-    return labels
+        raise UserError(f'an image has the label {wrong[0]:g}, but the network has the classes 0 to {classes - 1}')
+    return labels.astype(np.int64)
 
 
 @dataclasses.dataclass

@@ -9,7 +9,7 @@ from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..files.exported import Exported
 from ..reporting import ProgressLine
-from .options import add_input_size, add_json_flag, add_network, hint_at_layout, print_json
+from .options import add_input_size, add_json_flag, add_network, hint_at_layout, print_json, require_files_or_network
 
 _EXAMPLES = """\
 examples:
@@ -132,9 +132,7 @@ def _packed(arguments, folder):
     if os.path.exists(exported.symbol_file):
         return exported.prefix, None, _input_shape(arguments, _image_shape(arguments, exported.prefix))
 
-    if exported.names_files:
-        exported.require()
-
+    require_files_or_network(exported)
     from model_zoo import get_model
 
     from ..bench.networks import pack

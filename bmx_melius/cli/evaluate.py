@@ -10,7 +10,7 @@ from ..files.io import require_suffix, require_writable
 from ..reporting import ProgressLine
 from . import image_options
 from .evaluation_report import EvaluationReport
-from .options import add_json_flag, print_json
+from .options import add_json_flag, print_json, require_files_or_network
 
 _EXAMPLES = """\
 examples:
@@ -147,8 +147,7 @@ def _exported(arguments):
             if value is not None:
                 raise UserError(f'{flag} is for networks of the zoo, but {arguments.network} is an exported network')
         return exported
-    if exported.names_files:
-        exported.require()
+    require_files_or_network(exported)
     if arguments.params is None:
         raise UserError(
             f'there is no {exported.symbol_file}; for the network {arguments.network} of the zoo, give its weights with --params FILE'

@@ -34,7 +34,7 @@ def add_parser(commands):
     )
     parser.add_argument('file', metavar='FILE', help='the checkpoint, with --model; or the binarized_NAME-symbol.json of a converted pair')
     parser.add_argument('prefix', metavar='PREFIX', help='prefix of the files to write')
-    parser.add_argument('--model', metavar='NAME', help='network of the zoo of the checkpoint (bmx-melius info lists them)')
+    parser.add_argument('--model', metavar='NAME', help='network of the zoo of the checkpoint (bmx-melius models lists them)')
     parser.add_argument('--initial-layers', metavar='STEM', help='stem of that network (default: inferred from the checkpoint)')
     parser.add_argument(
         '--model-options',

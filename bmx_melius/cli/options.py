@@ -7,6 +7,7 @@ import signal
 
 from ..arguments import named_shape, number, positive_int, shape
 from ..errors import UserError
+from ..files.exported import similar_prefixes
 from ..files.symbol_json import SymbolJson
 
 _MAX_IMAGE_CHANNELS = 4
@@ -33,8 +34,23 @@ def _exit(number, _):
 
 def add_network(parser, files, described):
     """Add the argument `network`: the name of a network of the zoo, or files. `files` is their metavar, `described` their help."""
-    help = f'a network of the zoo (bmx-melius info lists them), or {described}'
+    help = f'a network of the zoo (bmx-melius models lists them), or {described}'
     parser.add_argument('network', metavar=f'MODEL|{files}', help=help)
+
+
+def require_files_or_network(exported):
+    """Raise `UserError` unless an `Exported`, made of an argument `network`, has files or has the name of a network."""
+    if exported.is_of_files:
+        exported.require()
+        return
+    import gluoncv  # here, because it imports MXNet
+
+    from model_zoo import listed_name, unknown_network
+
+    name = exported.prefix
+    if listed_name(name) is None and name.lower() not in gluoncv.model_zoo.get_model_list():
+        similar = similar_prefixes(name)
+        raise UserError(unknown_network(name) + (f'; of files there is {" and ".join(similar)}' if similar else ''))
 
 
 def add_input_size(parser, default, default_shape=None):

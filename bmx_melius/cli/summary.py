@@ -9,7 +9,7 @@ from ..errors import UserError
 from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
 from ..files.symbol_json import VARIABLE, SymbolJson
-from .options import add_input_size, add_json_flag, add_network, print_json
+from .options import add_input_size, add_json_flag, add_network, print_json, require_files_or_network
 
 _EXAMPLES = """\
 examples:
@@ -100,6 +100,7 @@ def _network_and_shape(arguments):
         if spec is not None:
             channels, size = spec.channels, spec.size
     else:
+        require_files_or_network(exported)
         from model_zoo import get_model
 
         network = get_model(arguments.network, **options)

@@ -25,11 +25,13 @@ from ..errors import FileError, UserError, is_printable, similar
 from ..forking import lazy_attribute
 from ..vision.preprocessing import InputSpec
 from .io import read_text, replacing, require_writable, scratch_folder, write_json
+from .other_formats import other_format
 from .parameters import write_parameters
 
 _SYMBOL = '-symbol.json'
 _ENDINGS = ('.params', '.json', '.onnx')  # of files that are given in place of a prefix
 _LISTED = 3  # prefixes that a message names
+_RECOGNIZED = 1 << 16  # bytes of a file of another program that tell its format
 _EMBEDDED = 'bmx_melius_description'  # attribute of a symbol: ['str', JSON text], in the form of MXNet's own attributes
 
 
@@ -268,13 +270,24 @@ def _what_was_meant(prefix):
         found = _prefixes_in(prefix)
         advice = f'give {" or ".join(found[:_LISTED])}' if found else 'there are no such files in it'
         return f'{prefix} is a folder, and {meaning}: {advice}'
+    if os.path.isfile(prefix) and begin == prefix:
+        with open(prefix, 'rb') as file:
+            other = other_format(prefix, file.read(_RECOGNIZED))
+        return (
+            f'{prefix} is {other}; `bmx-melius import-onnx NET.onnx PREFIX` makes a packed network of an ONNX model' if other else meaning
+        )
     if begin != prefix:
         there = os.path.exists(begin + _SYMBOL)
         return f'{meaning}: give {begin}' if there else f'{meaning}, here {begin}: there is no {begin}{_SYMBOL}'
-    folder = os.path.dirname(prefix)
-    found = _prefixes_in(folder or '.') if os.path.isdir(folder or '.') else []
-    closest = similar(prefix, found) or found[:_LISTED]
+    closest = similar_prefixes(prefix)
     return f'{meaning}' + (f'; there is {" and ".join(closest)}' if closest else '')
+
+
+def similar_prefixes(prefix):
+    """Return up to three prefixes of networks in the folder of a prefix: those that are similar or, if there are none, the first ones."""
+    folder = os.path.dirname(prefix) or '.'
+    found = _prefixes_in(folder) if os.path.isdir(folder) else []
+    return similar(prefix, found) or found[:_LISTED]
 
 
 def _prefixes_in(folder):

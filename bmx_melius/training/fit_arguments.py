@@ -3,15 +3,15 @@
 import argparse
 import functools
 import inspect
-import math
 import numbers
 import re
 
 from mxnet import gluon
 
+from ..arguments import MAX_NUMBER, flag_of
 from ..errors import UserError
 from .optimization import MODES
-from .optimizer_names import optimizer_name
+from .optimizer_names import check_optimizer_params, optimizer_name
 
 _NUMBERS = {  # name -> smallest value, whether it must be whole
     'num_epochs': (1, True),
@@ -41,6 +41,8 @@ def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, 
         raise UserError('train_data has no batches: with last_batch="discard" a loader needs as many images as a batch')
     if validation_data is not None:
         _check_batches('validation_data', validation_data)
+        if not len(validation_data):
+            raise UserError('validation_data has no batches: give None to train without it')
     elif arguments['early_stop']:
         raise UserError('early_stop needs validation_data: without it no epoch is better than another')
     if trainer is None:
@@ -50,6 +52,8 @@ def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, 
             optimizer_name(optimizer)
         except argparse.ArgumentTypeError as error:
             raise UserError(f'optimizer: {error}') from error
+        for name, kind in (('optimizer', optimizer), ('binary_optimizer', arguments.get('binary_optimizer'))):
+            _check_optimizer_params(f'{name}_params', kind, arguments.get(f'{name}_params'))
     if loss is not None and not callable(loss) and not hasattr(loss, 'prepare'):
         raise UserError(f'loss must be an Objective or a function of logits and labels, not {_shown(loss)}')
     for name, (low, whole) in _NUMBERS.items():
@@ -100,11 +104,19 @@ def _check_batches(name, batches):
         )
 
 
+def _check_optimizer_params(name, optimizer, params):
+    if params is not None and not isinstance(params, dict):
+        raise UserError(f'{name} must be a dict, not {_shown(params)}')
+    if optimizer:
+        check_optimizer_params(flag_of(name), optimizer_name(optimizer), params)
+
+
 def _check_number(name, value, low, whole):
     kind = numbers.Integral if whole else numbers.Real
-    valid = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value) and (low is None or value >= low)
+    valid = isinstance(value, kind) and not isinstance(value, bool) and (low is None or value >= low) and abs(value) <= MAX_NUMBER
     if not valid:
         least = '' if low is None else f' of at least {low}'
+        least += f' and at most {MAX_NUMBER:g}' if isinstance(value, kind) and value > MAX_NUMBER else ''
         raise UserError(f'{name} must be a {"whole " if whole else ""}number{least}, not {_shown(value)}')
 
 

@@ -264,8 +264,8 @@ class Loaders:
 
 @naming_arguments(make_trainer)
 def fit(
-    net, train_data, validation_data, num_epochs, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0, ema=None,
-    dtype='float32', save_dir=None, resume=False, verbose=True, on_batch=None, on_epoch=None, **options,
+    net, train_data, validation_data=None, num_epochs=1, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0,
+    ema=None, dtype='float32', save_dir=None, resume=False, verbose=True, on_batch=None, on_epoch=None, **options,
 ):  # fmt: skip
     """Train a classification network on batches of the user.
 
@@ -276,7 +276,7 @@ def fit(
     train_data, validation_data : sized iterable of (NDArray, NDArray)
         Batches of images and class numbers (N,), such as `gluon.data.DataLoader`; each epoch iterates over them once. Without validation
         data, None, the columns of the history about them are NaN, and the last epoch counts as the best one.
-    num_epochs : int
+    num_epochs : int, optional
     optimizer : str
         Name of an optimizer of MXNet.
     lr : float, optional
@@ -417,10 +417,15 @@ def _require_known(options):
 
 
 def _pair(batch):
-    """Return images and labels of a batch. Raises `UserError` unless it is a pair of arrays of MXNet."""
+    """Return images and labels of a batch. Raises `UserError` unless it is a pair of arrays of MXNet, with a label for each image."""
     if len(batch) != 2 or not all(isinstance(array, mx.nd.NDArray) for array in batch):
         raise UserError(
             'each batch must be a pair of arrays of MXNet, images and labels: a gluon.data.DataLoader makes them of other arrays'
+        )
+    images, labels = batch
+    if labels.shape != images.shape[:1]:
+        raise UserError(
+            f'the labels of a batch of {len(images)} images must be class numbers, an array of shape ({len(images)},), not {labels.shape}'
         )
     return batch
 

@@ -1,5 +1,7 @@
 """What is given in place of a PREFIX, or in another layout, is explained by all commands that take one."""
 
+import gzip
+
 import numpy as np
 import pytest
 from support.tiny_onnx import binary_network
@@ -57,6 +59,21 @@ def test_an_onnx_model_and_a_folder_without_networks_are_explained(message):
     assert '`bmx-melius import-onnx net.onnx PREFIX` makes a packed network of it' in message('predict', 'net.onnx', 'photo.jpg')
     assert 'empty is a folder' in message('serve', 'empty') and 'there are no such files in it' in message('serve', 'empty')
     assert 'here demo/other: there is no demo/other-symbol.json' in message('serve', 'demo/other-0003.params')
+
+
+@pytest.mark.parametrize('name,words', [('net.pth', 'a checkpoint of PyTorch'), ('net.onnx.gz', 'compressed by gzip: gunzip it first')])
+@pytest.mark.parametrize('command', COMMANDS)
+def test_files_of_other_programs_get_the_hint_what_to_do(command, name, words, message, folder):
+    (folder / name).write_bytes(b'PK\x03\x04' + bytes(26) + b'net/data.pkl' if name.endswith('h') else gzip.compress(b'net'))
+    text = message(*(argument.format(name) for argument in COMMANDS[command]))
+    assert f'{name} is {words}' in text and '`bmx-melius import-onnx NET.onnx PREFIX`' in text
+
+
+@pytest.mark.parametrize('command', ['bench', 'evaluate', 'summary'])
+def test_names_of_neither_files_nor_networks_get_those_of_both(command, message, folder, monkeypatch):
+    monkeypatch.chdir(folder / 'demo')
+    text = message(*(argument.format('meliusnet2') for argument in COMMANDS[command]))
+    assert "unknown network 'meliusnet2'; did you mean meliusnet" in text and text.endswith('; of files there is packed\n')
 
 
 @pytest.mark.parametrize('arguments', [['serve', 'net=my net'], ['bench', 'my net']])

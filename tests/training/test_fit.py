@@ -195,7 +195,19 @@ def test_what_does_not_fit_is_named_in_one_line(net, arguments, words):
         ({'dtype': 'float'}, "dtype must be 'float32' or 'float16', not 'float'"),
         ({'lr_mode': 'cosin'}, "lr_mode must be 'cosine' or 'step' or 'poly', not 'cosin'"),
         ({'loss': 'l2'}, "loss must be an Objective or a function of logits and labels, not 'l2'"),
-        ({'lr': 1e30, 'optimizer': 'sgd'}, 'start again with a lower lr, or give .* to net.load_parameters for a new run with a lower lr$'),
+        ({'lr': 3e38}, 'lr must be a number of at least 0 and at most 1e.09, not 3e.38'),
+        ({'lr': float('inf')}, 'lr must be a number of at least 0 and at most 1e.09, not inf'),
+        ({'validation_data': []}, 'validation_data has no batches: give None'),
+        ({'optimizer_params': {'beta1': 'x'}}, 'optimizer_params .*radam refuses this: '),
+        ({'optimizer_params': 'beta1=0'}, "optimizer_params must be a dict, not 'beta1=0'"),
+        ({'optimizer': 'SGD', 'binary_optimizer': 'adam', 'binary_optimizer_params': {'beta': 0}}, 'binary_optimizer_params: adam has no'),
+        ({'train_data': [(mx.nd.zeros((8, 6)), mx.nd.zeros((8, 3)))]}, r'of shape \(8,\), not \(8, 3\)'),
+        ({'train_data': [(mx.nd.zeros((8, 6)), mx.nd.zeros(5))]}, r'of shape \(8,\), not \(5,\)'),
+        ({'train_data': [(mx.nd.zeros((8, 6)), mx.nd.full(8, 0.5))]}, 'has the label 0.5, but the network has the classes 0 to 2'),
+        (
+            {'train_data': [(mx.nd.full((8, 6), np.nan), mx.nd.zeros(8))]},
+            'start again with a lower lr, or give .* to net.load_parameters for a new run with a lower lr$',
+        ),
     ],
 )
 def test_wrong_arguments_are_one_error_that_names_them(arguments, words):
@@ -217,6 +229,11 @@ def test_images_that_are_too_small_for_the_network_are_one_error(known, hybridiz
     with pytest.raises(UserError, match=r'does not run on images of shape \(4, 1, 8, 8\): .*kernel') as raised:
         fit(net, batches, batches, num_epochs=1)
     assert '\n' not in str(raised.value)
+
+
+def test_an_epoch_without_validation_data_is_the_default():
+    (row,) = fit(make_net(), BATCHES, verbose=False)
+    assert row['epoch'] == 1 and np.isnan(row['top1'])
 
 
 def test_without_validation_data_the_last_epoch_counts_as_the_best(tmp_path):

@@ -11,8 +11,8 @@ import os
 import numpy as np
 
 from ...errors import UserError, is_printable, last_line
+from ...files.other_formats import other_format
 from . import forms, qonnx
-from .other_formats import other_format
 
 MAX_BYTES = 1 << 30  # of a file with its external data
 MAX_NODES = 1 << 14

@@ -1,4 +1,4 @@
-"""Files that are not ONNX models, recognized by their first bytes or their ending, and what makes an ONNX model of each."""
+"""Files of other programs, recognized by their first bytes or their ending, and what makes an ONNX model of each."""
 
 import os
 
@@ -44,7 +44,7 @@ _FORMATS = (
 
 
 def other_format(path, content):
-    """Return what a file is that is not an ONNX model, and what to do; '' if that is not known.
+    """Return what a file is that is neither an ONNX model nor a network of MXNet, and what to do; '' if that is not known.
 
     Parameters
     ----------
