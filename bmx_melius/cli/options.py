@@ -40,7 +40,7 @@ def add_network(parser, files, described):
 
 def require_files_or_network(exported):
     """Raise `UserError` unless an `Exported`, made of an argument `network`, has files or has the name of a network."""
-    if exported.is_of_files:
+    if exported.names_files:
         exported.require()
         return
     import gluoncv  # here, because it imports MXNet

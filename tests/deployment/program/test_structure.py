@@ -76,7 +76,7 @@ def test_the_structure_of_a_program_has_its_shapes_and_no_arrays():
 
 def test_python_and_cpp_infer_the_same_shapes_for_all_operations_and_several_sizes(infer_natively):
     cases, expected, names, programs = [], [], set(), []
-    for random, program in random_programs(150):
+    for random, program in random_programs(220):
         names |= {operation.name for operation in program.operations}
         for sizes in random_sizes(random, program):
             cases.append((operator_attributes(program), sizes))
