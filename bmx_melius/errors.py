@@ -1,12 +1,14 @@
 """Exceptions of the library, and helpers for messages, such as one that shortens the messages of MXNet's errors."""
 
 import difflib
+import os
 import re
-from typing import Iterable, List, Sequence
+from typing import Iterable, List, Sequence, Tuple
 
 _CONTROL = re.compile('[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
 _NAMED = 4  # how many names a message lists
+_SUGGESTED = 3  # words in place of an unknown one
 
 
 class UserError(ValueError):
@@ -43,8 +45,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def similar(word: str, known: Iterable[str]) -> List[str]:
-    """Return up to three of the known words that are similar to an unknown one, the most similar first."""
-    return difflib.get_close_matches(word, list(known))
+    """Return up to three of the known words that are similar to an unknown one: the most similar first, then those that begin like it."""
+    known = list(known)
+
+    def likeness(other: str) -> Tuple[float, int]:
+        return difflib.SequenceMatcher(None, other, word).ratio(), len(os.path.commonprefix([other, word]))
+
+    return sorted(difflib.get_close_matches(word, known, max(1, len(known))), key=likeness, reverse=True)[:_SUGGESTED]
 
 
 def name_some(names: Sequence[object]) -> str:

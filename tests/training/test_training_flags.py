@@ -283,7 +283,7 @@ def test_numbers_that_are_not_finite_or_absurd_are_refused_by_each_flag_in_one_l
 
 @pytest.mark.parametrize('flag', ['--lr-decay=nan', '--lr-decay=0.1,inf', '--lr-decay-epoch=99999999999', '--mean=1,nan,3', '--std=1,3e38'])
 def test_lists_of_numbers_that_are_not_finite_are_refused(flag, capsys):
-    assert f'argument {flag.partition("=")[0]}: expected ' in refused(capsys, *TINY, flag)
+    assert re.search(rf'argument {flag.partition("=")[0]}(/--[a-z-]+)?: expected ', refused(capsys, *TINY, flag))
 
 
 @pytest.mark.parametrize('text', ['{"epsilon": NaN}', '{"epsilon": 1e999}', '{"epsilon": -Infinity}', '[' * 100000])
