@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import numbers
 import os
 import re
 from typing import Any, Callable, Dict, List, Optional, Union
@@ -262,6 +263,10 @@ def get_model(
     >>> net(mx.nd.zeros((1, 3, 32, 32))).shape
     (1, 10)
     """
+    if not isinstance(name, str):
+        raise UserError(f'name must be the name of a network, a str, not {name!r}')
+    if classes is not None and (not isinstance(classes, numbers.Integral) or classes < 1):
+        raise UserError(f'classes must be a positive whole number, or None, not {classes!r}')
     network = _NETWORKS.get(_key(name))
     if network:
         unknown = [argument for argument in kwargs if argument not in network.arguments]

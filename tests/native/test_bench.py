@@ -289,7 +289,7 @@ def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
     monkeypatch.setattr(rows, 'mobilenet_rows', lambda *_: [])  # a network for each would take long
     monkeypatch.setattr(rows, 'LAYERS', ((64, 7),))
     monkeypatch.setattr('model_zoo.get_model', lambda name, **kwargs: tiny(**kwargs))
-    assert main(['bench', 'tiny', '--input-size', '32', '--repetitions', '2', '--compare', 'mxnet', '--json']) == 0
+    assert main(['bench', 'meliusnet22', '--input-size', '32', '--repetitions', '2', '--compare', 'mxnet', '--json']) == 0
     content = json.loads(capsys.readouterr().out)
     assert content['machine']['peak_binary_macs_per_second'] > 0
     assert content['latency']['seconds'] > 0 and content['latency']['images'] == 1
@@ -319,7 +319,7 @@ def test_int8_times_the_network_with_int8_layers_and_its_other_forms(capsys, mon
     for group in ('mobilenet_rows', 'layer_rows'):
         monkeypatch.setattr(rows, group, lambda *_: [])
     monkeypatch.setattr('model_zoo.get_model', lambda name, **kwargs: tiny(**kwargs))
-    assert main(['bench', 'tiny', '--int8', '--input-size', '32', '--repetitions', '2', '--compare', 'packed', '--json']) == 0
+    assert main(['bench', 'meliusnet22', '--int8', '--input-size', '32', '--repetitions', '2', '--compare', 'packed', '--json']) == 0
     content = json.loads(capsys.readouterr().out)
     products = {step['name']: step['macs'] for step in content['steps'] if step['kind'] == 'int8'}
     stem = 9 * 16 * 16 * (3 * 32 + 8 * 32 + 4 * 64)

@@ -219,6 +219,17 @@ def test_flex_network_takes_fractions_widths_groups_and_growth():
     assert net.output.weight.shape == (4, 128)
 
 
+@pytest.mark.parametrize('classes', [0, -1, 2.5, '10'])
+def test_a_number_of_classes_that_no_network_can_have_is_refused(classes):
+    with pytest.raises(UserError, match='classes must be a positive whole number, or None, not'):
+        get_model('meliusnet22', classes=classes)
+
+
+def test_a_name_that_is_not_a_text_is_refused():
+    with pytest.raises(UserError, match='name must be the name of a network, a str, not None'):
+        get_model(None)
+
+
 def test_norm_layer_and_its_arguments_are_used_throughout():
     net = get_model('meliusnet22', norm_layer=nn.BatchNorm, norm_kwargs={'momentum': 0.5})
     norms = layers_of(net, nn.BatchNorm)

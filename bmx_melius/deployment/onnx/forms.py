@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import UserError
 
 _NEWEST = 21  # of ONNX's operators; versions 22 and 23 of operators that were there before only have more types of elements
+_FORMAT = 10  # version of the format of files (IR) that came with these operators; later ones add types of elements, and notes on devices
 _NUMBERS = {'Clip': (1, 2), 'Pad': (2,), 'Range': (0, 1, 2), 'CumSum': (1,)}  # inputs without axes
 _VECTORS = {  # inputs with one axis
     **{'Slice': (1, 2, 3, 4), 'Pad': (1, 3), 'Resize': (1, 2, 3), 'TopK': (1,), 'ConstantOfShape': (0,)},
@@ -18,7 +19,8 @@ _VECTORS = {  # inputs with one axis
 
 
 def lower_version(onnx, proto, path):
-    """Declare a model of version 22 or 23 of ONNX's operators as one of version 21, which more versions of ONNX Runtime read."""
+    """Declare a model of later versions of ONNX's operators and format as one of versions that more packages read."""
+    proto.ir_version = min(proto.ir_version, _FORMAT)
     newer = [entry for entry in proto.opset_import if entry.domain in ('', 'ai.onnx') and entry.version > _NEWEST]
     for entry in newer:
         for node in proto.graph.node:
