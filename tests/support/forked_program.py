@@ -32,7 +32,8 @@ class ForkedProgram:
         with receiving, sending:
             self._process = CONTEXT.Process(target=_run, args=(list(map(str, arguments)), dict(environment or os.environ), sending))
             paths = [os.path.dirname(SCRIPT), *filter(None, [os.environ.get('PYTHONPATH')])]
-            with unittest.mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths)):  # for imports of the process that is forked
+            # For the libraries of the process that is forked: it imports them, and they read the number of threads, when it starts.
+            with unittest.mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS='1'):
                 self._process.start()
             self.stdout = os.fdopen(os.dup(receiving.fileno()))
         self.pid = self._process.pid

@@ -215,12 +215,13 @@ def complete(values, zoo):
     if options.last_gamma and options.model in zoo.get_model_list() and not zoo.takes_option(options.model, 'last_gamma'):
         LOG.warning('--last-gamma has no effect: in %s no normalization ends a residual block', options.model)
         options.last_gamma = False
-    for flag, row in MODEL_FLAGS.items():
-        takes = zoo.takes_option(options.model, row.option) or options.model.startswith(row.gluoncv) or ':' in options.model
-        require(
-            row.option not in options.model_options or takes,
-            f'{flag} ({row.option} in --model-options): the network {options.model} has no such option; leave it out',
-        )
+    if not options.resume:  # the options of a resumed run are those of its network; another --model is refused as a change
+        for flag, row in MODEL_FLAGS.items():
+            takes = zoo.takes_option(options.model, row.option) or options.model.startswith(row.gluoncv) or ':' in options.model
+            require(
+                row.option not in options.model_options or takes,
+                f'{flag} ({row.option} in --model-options): the network {options.model} has no such option; leave it out',
+            )
     if isinstance(options.bootstrap, str) and os.path.isfile(options.bootstrap):  # opening the data reports a missing file
         checksum = sha256(options.bootstrap)
         if options.resume and options.bootstrap_sha256 not in (None, checksum):
