@@ -88,8 +88,8 @@ BMX_OPAQUE static void bmx_int8_products(const uint8_t* x, const int8_t* filter,
 // Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
 // `pad`.
 // code: 166 bytes
-static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, const uint8_t* pad,
-                             bmx_taps rows, bmx_taps columns, uint8_t* taps) {
+BMX_OPAQUE static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride,
+                                        const uint8_t* pad, bmx_taps rows, bmx_taps columns, uint8_t* taps) {
     const bmx_window* window = &layer->window;
     const int32_t step = window->dilation_w * x_stride;
     for (int32_t row = 0; row < window->kernel_h; ++row) {
