@@ -177,8 +177,8 @@ def test_score_and_the_service_read_the_same_pixels(photos, network, tmp_path, r
     'flags,words',
     [
         (['--randaugment', '2,9'], '--randaugment has operations for 1 or 3 channels, not 5'),
-        (['--mean', '1,2,3,4,5'], '--mean and --std need each other and --channels'),
-        (['--mean', '1,2', '--std', '1,2'], 'mean needs one value for each of the 5 channels, not 2'),
+        (['--mean', '1,2,3,4,5'], '--channels with one of --mean and --std: give both, or none of them'),
+        (['--mean', '1,2', '--std', '1,2'], '--mean has 2 numbers, and the images have 5 channels: give one for each channel'),
         (['--use-rec'], '--channels 5 is for folders of images'),
         (['--channels', '3'], 'it has 5 channels, but 3 are needed'),
     ],

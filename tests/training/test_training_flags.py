@@ -125,7 +125,7 @@ OF_DIGITS = [  # flags of a training on digits
     [
         ([], '--model'),
         (['--model', 'meliusnet23'], 'meliusnet22'),
-        (['--model', 'mobilenet0.3'], 'mobilenet0.25, mobilenet0.5'),
+        (['--model', 'mobilenet0.3'], 'did you mean mobilenet0.5 or mobilenet0.75 or mobilenet0.25?'),
         (['--model', 'ssd_512_resnet50_v1_voc'], 'unknown network'),  # of GluonCV, but no classifier
         (['--model', 'mobilenet0.5', '--dataset', 'digits', '--initial-layers', 'thumbnail'], '--initial-layers thumbnail: the network'),
         (['--model', 'mobilenet0.5', '--dataset', 'digits', '--bits', '32'], 'mobilenet0.5 has no such option'),
