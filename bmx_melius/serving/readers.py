@@ -10,6 +10,7 @@ import numpy as np
 
 from ..limited_process import LENGTHS, child_environment, command_of, message
 from ..process import usable_cores
+from . import reading
 from .limits import Refusal
 from .tensors import InferenceRequest
 from .turns import Turns
@@ -100,7 +101,7 @@ class Readers:
 
 async def _start(memory):
     return await asyncio.create_subprocess_exec(
-        *command_of(f'{__package__}.reading', memory),
+        *command_of(reading.__name__, memory),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=child_environment(),

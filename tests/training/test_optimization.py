@@ -62,7 +62,7 @@ def test_the_rate_before_the_first_update_can_be_asked_for():
 
 
 def test_a_warmup_that_leaves_no_epoch_is_refused():
-    with pytest.raises(UserError, match='warm-up'):
+    with pytest.raises(UserError, match='--warmup-epochs 5 leaves nothing of --num-epochs 5'):
         make_schedule('cosine', LR, 5, 10, warmup_epochs=5)
 
 

@@ -48,7 +48,7 @@ def test_mxnet_reads_packed_files_and_knows_radam_whichever_is_imported_first(pr
     assert printed == 'RAdam (2, 7)\n'
 
 
-@pytest.mark.parametrize('arguments', [['--help'], ['--version'], ['convert', '--help'], ['bench', 'net', '--threads', '0']])
+@pytest.mark.parametrize('arguments', [['--help'], ['--version'], ['convert', '--help'], ['bench', 'net', '--repetitions', '0']])
 def test_the_console_script_does_not_import_mxnet_for_help_or_a_wrong_argument(arguments):
     run_light(
         'from bmx_melius.__main__ import main\n'
