@@ -86,16 +86,18 @@ BMX_OPAQUE static void bmx_int8_products(const uint8_t* x, const int8_t* filter,
 }
 
 // Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
-// `pad`.
+// `pad`. The taps are passed by pointers: compilers for RISC-V would copy them by calls of memcpy.
 // code: 166 bytes
 BMX_OPAQUE static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride,
-                                        const uint8_t* pad, bmx_taps rows, bmx_taps columns, uint8_t* taps) {
+                                        const uint8_t* pad, const bmx_taps* rows, const bmx_taps* columns,
+                                        uint8_t* taps) {
     const bmx_window* window = &layer->window;
     const int32_t step = window->dilation_w * x_stride;
     for (int32_t row = 0; row < window->kernel_h; ++row) {
-        int32_t offset = ((rows.first + row * window->dilation_h) * window->width + columns.first) * x_stride;
+        int32_t offset = ((rows->first + row * window->dilation_h) * window->width + columns->first) * x_stride;
         for (int32_t column = 0; column < window->kernel_w; ++column, offset += step) {
-            const int inside = row >= rows.begin && row < rows.end && column >= columns.begin && column < columns.end;
+            const int inside =
+                row >= rows->begin && row < rows->end && column >= columns->begin && column < columns->end;
             const uint8_t* from = inside ? x + offset : pad;
             for (int32_t i = layer->inputs; i > 0; --i) {
                 *taps++ = *from++;
@@ -121,7 +123,7 @@ static void bmx_int8_conv_result_form(const bmx_int8_conv* layer, const uint8_t*
             for (int32_t group = 0, first = 0; group < layer->groups; ++group, first += layer->inputs) {
                 const uint8_t* from = taps;
                 if (taps) {
-                    bmx_gather_bytes(layer, x + first, x_stride, layer->pad + first, rows, columns, taps);
+                    bmx_gather_bytes(layer, x + first, x_stride, layer->pad + first, &rows, &columns, taps);
                 } else {
                     from = x + (rows.first * window->width + columns.first) * x_stride + first;
                 }
