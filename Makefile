@@ -62,9 +62,6 @@ test-wheel: $(NATIVE) $(VENV)/.ready-wheel ## install the wheel in dist into new
 fuzz: $(NATIVE) $(VENV)/.ready-fuzz ## fuzz the readers of files for 8 minutes (ARGS='--minutes 60 packed'; installs clang by apt-get if root)
 	tools/fuzz.sh $(BIN)/python $(ARGS)
 
-mutate: $(NATIVE) $(VENV)/.ready-scale ## change single places of the library and see which tests notice: tests/mutations.csv (hours; ARGS='--number 5 --list' is passed on)
-	$(BIN)/python tools/mutate.py $(ARGS)
-
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
 

@@ -22,7 +22,7 @@ if 'PYTEST_XDIST_WORKER' in os.environ:  # each worker keeps a core busy; more t
 import mxnet as mx
 import numpy as np
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from support.keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 from support.native_program import BUILDS, INSTRUCTION_SETS, BuildError, build_program
 
@@ -41,8 +41,6 @@ LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 
 settings.register_profile('short', deadline=None, derandomize=True, max_examples=30)
 settings.register_profile('long', deadline=None, max_examples=500, print_blob=True)
-# For tools/mutate.py, which asks only whether a test fails: pytest --hypothesis-profile unshrunk
-settings.register_profile('unshrunk', settings.get_profile('short'), phases=[Phase.explicit, Phase.generate])
 settings.load_profile('long' if LONG_RUN else 'short')
 
 

@@ -13,6 +13,7 @@ SECURITY.md lists what is fuzzed; docs/internals/fuzzing.md has the figures of a
 import argparse
 import concurrent.futures
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -93,6 +94,8 @@ def _chosen(wanted, rows):
 
 def _fuzz(rows, seconds, jobs):
     """Run the fuzzers, `jobs` at a time; return row -> figures."""
+    if importlib.util.find_spec('atheris') is None and any(not is_native for is_native, *_ in rows.values()):
+        raise MissingError('fuzzing the Python code needs Atheris, which only x86-64 has (for the C++ code only: ARGS=c++)')
     programs = _build([name for is_native, name, _ in rows.values() if is_native])
     (FOLDER / 'findings').mkdir(parents=True, exist_ok=True)
 

@@ -37,7 +37,7 @@ TOOLS = {
     **{'aarch64-linux-gnu-g++': 'g++-aarch64-linux-gnu', 'aarch64-linux-gnu-gcc': 'gcc-aarch64-linux-gnu', 'clang++': 'clang'},
     **{'qemu-aarch64': 'qemu-user', 'cmake': 'cmake', 'make': 'make'},
 }
-LIBRARIES = ['libjpeg-dev', 'libpng-dev', 'nlohmann-json3-dev', 'libstdc++6']  # and what they depend on
+LIBRARIES = ['libjpeg-dev', 'libpng-dev', 'libstdc++6']  # and what they depend on
 TOOLCHAIN = ROOT / 'tools' / 'cmake' / 'aarch64-linux-gnu.cmake'
 SPEC = bmx.InputSpec(size=48, resize=56)
 NAMES = ['ant', 'bee', 'cat', 'dog', 'elk']

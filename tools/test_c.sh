@@ -15,7 +15,7 @@ missing() {
     command -v cmake >/dev/null || packages+=(cmake)
     command -v make >/dev/null || packages+=(make)
     command -v pkg-config >/dev/null || packages+=(pkg-config)
-    for row in libjpeg:libjpeg-dev libpng:libpng-dev nlohmann_json:nlohmann-json3-dev; do
+    for row in libjpeg:libjpeg-dev libpng:libpng-dev; do
         pkg-config --exists "${row%:*}" 2>/dev/null || packages+=("${row#*:}")
     done
 }

@@ -1,9 +1,12 @@
 """Mutations of inputs that keep checksums, lengths and syntax intact, so that fuzzers reach what lies behind the first check.
 
+libFuzzer, Atheris and hypothesis change bytes or make values of a grammar; none of them repairs a checksum.
+
 A mutator is a function (content, random, mutate_bytes) -> content. `mutate_bytes` is the mutation of bytes by the fuzzer, which records
 what has been compared with the input, or `change_bytes`.
 """
 
+import functools
 import json
 import re
 import struct
@@ -252,59 +255,6 @@ def mutate_checkpoint(content, random, mutate_bytes):
         return content
 
 
-_KINDS = (
-    *(
-        'Abs',
-        'Add',
-        'And',
-        'AveragePool',
-        'BatchNormalization',
-        'Cast',
-        'Ceil',
-        'Clip',
-        'Concat',
-        'ConstantOfShape',
-        'Conv',
-        'ConvTranspose',
-    ),
-    *('DepthToSpace', 'Div', 'Dropout', 'Elu', 'Equal', 'Erf', 'Exp', 'Expand', 'Flatten', 'Floor', 'Gather', 'Gemm', 'GlobalAveragePool'),
-    *(
-        'Greater',
-        'GreaterOrEqual',
-        'HardSigmoid',
-        'HardSwish',
-        'Identity',
-        'InstanceNormalization',
-        'LRN',
-        'LayerNormalization',
-        'LeakyRelu',
-    ),
-    *(
-        'Less',
-        'LessOrEqual',
-        'Log',
-        'LogSoftmax',
-        'MatMul',
-        'Max',
-        'MaxPool',
-        'Min',
-        'Mod',
-        'Mul',
-        'Neg',
-        'Not',
-        'Or',
-        'PRelu',
-        'Pad',
-        'Pow',
-    ),
-    *('QuantizeLinear', 'Range', 'Reciprocal', 'ReduceMax', 'ReduceMean', 'ReduceSum', 'Relu', 'Reshape', 'Resize', 'Round', 'Shape'),
-    *('Sigmoid', 'Sign', 'Sin', 'Slice', 'Softmax', 'SpaceToDepth', 'Split', 'Sqrt', 'Squeeze', 'Sub', 'Sum', 'Tanh', 'Tile', 'TopK'),
-    *('Transpose', 'Unsqueeze', 'Upsample', 'Where', 'Xor'),
-)
-_ATTRIBUTES = (
-    *('axis', 'axes', 'kernel_shape', 'pads', 'strides', 'dilations', 'group', 'auto_pad', 'alpha', 'beta', 'transA', 'transB', 'epsilon'),
-    *('to', 'perm', 'mode', 'keepdims', 'ceil_mode', 'count_include_pad', 'blocksize', 'output_padding', 'output_shape', 'training_mode'),
-)
 _INTEGERS = (0, 1, 2, 3, -1, 4, 6, 8, 17, 1 << 20, 1 << 31, (1 << 63) - 1, -(1 << 63))
 _FLOATS = (0.0, -0.0, 0.5, 1.0, -1.0, 1e-45, 1e-30, 3e38, float('inf'), float('-inf'), float('nan'))
 
@@ -327,10 +277,11 @@ def mutate_onnx(content, random, mutate_bytes):
 
 
 def _change_graph(onnx, graph, random):
+    kinds = _kinds(onnx)
     node, kind = random.choice(graph.node), random.random()
     names = [name for each in graph.node for name in (*each.input, *each.output)] + [tensor.name for tensor in graph.initializer] + ['']
     if kind < 0.15:
-        node.op_type = random.choice(_KINDS)
+        node.op_type = random.choice(kinds)
     elif kind < 0.4:
         _change_attribute(onnx, node, random)
     elif kind < 0.55 and node.input:
@@ -344,7 +295,7 @@ def _change_graph(onnx, graph, random):
                 if name == output:
                     reader.input[place] = added
         inputs = [output, *(random.choice(names) for _ in range(random.randint(0, 2)))]
-        graph.node.insert([*graph.node].index(node) + 1, onnx.helper.make_node(random.choice(_KINDS), inputs, [added]))
+        graph.node.insert([*graph.node].index(node) + 1, onnx.helper.make_node(random.choice(kinds), inputs, [added]))
     elif kind < 0.93 and graph.initializer:
         _change_tensor(onnx, random.choice(graph.initializer), random)
     elif kind < 0.97 and graph.input:
@@ -355,12 +306,20 @@ def _change_graph(onnx, graph, random):
         graph.node.remove(node)
 
 
+@functools.lru_cache(maxsize=None)
+def _kinds(onnx):
+    return sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ''})
+
+
 def _change_attribute(onnx, node, random):
-    if not node.attribute or random.random() < 0.4:
+    names = sorted(onnx.defs.get_schema(node.op_type).attributes) if onnx.defs.has(node.op_type) else []
+    if names and (not node.attribute or random.random() < 0.4):
         value = random.choice(
             (random.choice(_INTEGERS), random.choice(_FLOATS), [random.choice(_INTEGERS[:8]) for _ in range(random.randint(1, 8))])
         )
-        node.attribute.append(onnx.helper.make_attribute(random.choice(_ATTRIBUTES), value))
+        node.attribute.append(onnx.helper.make_attribute(random.choice(names), value))
+        return
+    if not node.attribute:
         return
     attribute = random.choice(node.attribute)
     if attribute.ints:

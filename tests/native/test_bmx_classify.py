@@ -318,7 +318,8 @@ def test_wrong_options_are_refused(program, packed, images, tmp_path):
 def test_the_commands_of_the_guide_work_as_they_are_written(program, packed, images, tmp_path):
     """In the folder of the project, and then in one with the files; the installation goes to a folder in PATH other than /usr/local."""
     guide = (ROOT / 'docs' / 'deploying.md').read_text()
-    commands = re.search(r'^\*\*`bmx-classify`\*\*.*?^```\n(.*?)^```$', guide, re.DOTALL | re.MULTILINE)[1].splitlines()
+    lines = re.search(r'^\*\*`bmx-classify`\*\*.*?^```\n(.*?)^```$', guide, re.DOTALL | re.MULTILINE)[1].splitlines()
+    commands = [line for line in lines if line and not line.startswith('#')]
     for suffix in ('-symbol.json', '-0000.params', '-summary.json'):
         if os.path.exists(f'{packed}{suffix}'):
             shutil.copy(f'{packed}{suffix}', tmp_path / f'packed{suffix}')

@@ -8,16 +8,14 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 
 #include "bmx_melius.h"
+#include "classifier/json_reader.h"
 #include "files.h"
 #include "image_file.h"
 
 namespace classify {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr const char* kUsage =
     "usage: bmx-classify [options] PREFIX IMAGE...\n"
@@ -164,14 +162,34 @@ void print_text(const std::string& image, const std::vector<Row>& rows) {
     }
 }
 
-ordered_json json_of(const std::string& image, const std::vector<Row>& rows) {
-    ordered_json top = ordered_json::array();
-    for (const Row& row : rows) {
-        top.push_back({{"class", row.number},
-                       {"name", row.name ? ordered_json(row.name) : ordered_json()},
-                       {"probability", row.probability}});
+// Returns a string of JSON. What is not UTF-8, in the name of a file, becomes U+FFFD.
+std::string json_text(const std::string& text) {
+    std::string result = "\"";
+    const char* const end = text.data() + text.size();
+    for (const char* next = text.data(); next < end;) {
+        const size_t bytes = bmx::bytes_of_character(next, end);
+        const auto first = static_cast<unsigned char>(*next);
+        if (bytes == 0) {
+            result += "\\ufffd";
+        } else if (first < 0x20 || first == '"' || first == '\\') {
+            char escaped[7];
+            std::snprintf(escaped, sizeof escaped, "\\u%04x", first);
+            result += escaped;
+        } else {
+            result.append(next, bytes);
+        }
+        next += std::max<size_t>(bytes, 1);
     }
-    return {{"image", image}, {"top", top}};
+    return result + "\"";
+}
+
+void print_json(const std::string& image, const std::vector<Row>& rows) {
+    std::printf("  {\n   \"image\": %s,\n   \"top\": [", json_text(image).c_str());
+    for (const Row& row : rows) {
+        std::printf("%s\n    {\"class\": %zu, \"name\": %s, \"probability\": %.17g}", &row == &rows[0] ? "" : ",",
+                    row.number, row.name ? json_text(row.name).c_str() : "null", row.probability);
+    }
+    std::printf("\n   ]\n  }");
 }
 
 class Network {
@@ -228,8 +246,7 @@ class Network {
 // classified.
 int run(const Arguments& arguments) {
     const Network network(arguments.prefix);
-    ordered_json predictions = ordered_json::array();
-    int status = 0;
+    int status = 0, classified = 0;
     for (const std::string& path : arguments.images) {
         std::vector<Row> rows;
         try {
@@ -244,14 +261,15 @@ int run(const Arguments& arguments) {
             continue;
         }
         if (arguments.json) {
-            predictions.push_back(json_of(path, rows));
+            const std::string begin = "{\n \"network\": " + json_text(arguments.prefix) + ",\n \"predictions\": [";
+            std::printf("%s\n", classified++ ? "," : begin.c_str());
+            print_json(path, rows);
         } else {
             print_text(path, rows);
         }
     }
-    if (arguments.json && !predictions.empty()) {
-        const ordered_json all = {{"network", arguments.prefix}, {"predictions", predictions}};
-        std::printf("%s\n", all.dump(1, ' ', false, ordered_json::error_handler_t::replace).c_str());
+    if (classified) {
+        std::printf("\n ]\n}\n");
     }
     if (std::fflush(stdout)) {
         throw Error(std::string("the result cannot be written to standard output: ") + std::strerror(errno));

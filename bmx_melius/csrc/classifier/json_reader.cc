@@ -12,7 +12,8 @@ namespace {
 constexpr int kMaxDepth = 100;            // of what is skipped, on the stack; symbols have 5
 constexpr size_t kMaxIntegerDigits = 18;  // which fit into int64_t
 
-// Returns the number of bytes of the UTF-8 character that begins at `next`, or 0 if it is invalid (RFC 3629).
+}  // namespace
+
 size_t bytes_of_character(const char* next, const char* end) {
     const auto at = [&](size_t place) { return static_cast<uint8_t>(next[place]); };
     const uint8_t first = at(0);
@@ -32,6 +33,8 @@ size_t bytes_of_character(const char* next, const char* end) {
     const bool surrogate = first == 0xED && at(1) >= 0xA0, beyond = first == 0xF4 && at(1) >= 0x90;
     return overlong || surrogate || beyond ? 0 : bytes;
 }
+
+namespace {
 
 void append_utf8(std::string* text, uint32_t code) {
     const auto add = [&](uint32_t byte) { text->push_back(static_cast<char>(byte)); };

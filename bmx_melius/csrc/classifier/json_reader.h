@@ -7,6 +7,9 @@
 
 namespace bmx {
 
+// Returns the number of bytes of the UTF-8 character that begins at `next`, or 0 if it is invalid (RFC 3629).
+size_t bytes_of_character(const char* next, const char* end);
+
 // Reads a text from front to back. Each function reads the next value, and throws Error with the place in the text if
 // that is of another kind, or not JSON.
 class JsonReader {

@@ -1,4 +1,6 @@
 // Measurement of the peak rates of one thread: the inner loops of the kernels without anything around them.
+// They are part of the engine, because `bmx-melius bench` compares every step with them also where the package is
+// installed as a wheel and there is no compiler; they run only when they are asked for.
 #pragma once
 #include <vector>
 
