@@ -6,7 +6,7 @@ channels is inferred. Layers are configured by their arguments only. The arithme
 
 from typing import Any, Dict, Optional, Tuple, Type
 
-from mxnet.gluon import HybridBlock, nn
+from mxnet.gluon import Block, HybridBlock, Parameter, nn
 
 from ..errors import UserError
 from ..signatures import hands_on
@@ -366,3 +366,19 @@ class BinaryConv2D(HybridBlock):
 
     def hybrid_forward(self, F, x):
         return self.qconv(self.qact(x))
+
+
+def binary_weights(block: Block, path: str = '') -> Dict[str, Parameter]:
+    """Return the binary weights of a network, a dict of layer paths (as in the names of a ``.params`` file) to `Parameter`.
+
+    These are the weights of which the network sees the sign, also those whose sign is scaled (``scaled_sign``). (With
+    one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes negative numbers next to 0 for +1: both are left out.)
+    """
+    if isinstance(block, (QConv1D, QConv2D, QConv3D, QDense)):
+        method, bits = block.binarization.quantization, block.binarization.bits
+        return {path: block.weight} if rounds_to_sign(method, bits) or (method, bits) == ('scaled_sign', 1) else {}
+    return {
+        name: weight
+        for key, child in block._children.items()
+        for name, weight in binary_weights(child, f'{path}.{key}' if path else key).items()
+    }

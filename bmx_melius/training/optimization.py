@@ -8,10 +8,10 @@ import mxnet as mx
 from gluoncv.utils import LRScheduler, LRSequential
 
 from ..errors import UserError
+from ..nn.layers import binary_weights
 from ..optimizers import BinarySplit
 from ..reporting import LOG
 from .optimizer_names import optimizer_defaults
-from .recording.flips import binary_weights
 
 MODES = ('cosine', 'step', 'poly')
 BATCH = 64  # images per update in the authors' training logs, for which default learning rates are meant

@@ -26,9 +26,9 @@ from support.training_runs import accuracy_on_test_digits, description_of, error
 import model_zoo
 import train_imagenet
 from bmx_melius import UserError, summary
+from bmx_melius.nn.layers import binary_weights
 from bmx_melius.training.network import model_arguments
 from bmx_melius.training.options.parsing import parse_options
-from bmx_melius.training.recording.flips import binary_weights
 
 SCRIPT = HERE / 'run.py'
 NETWORK = {'model': 'meliusnet_flex', 'model-options': {'block_numbers': [1], 'transitions': [], 'growth_rate': 8, 'init_features': 8}}

@@ -10,9 +10,10 @@ from support.training_runs import OPTIONS, TINY, assert_equal_files, read_csv, t
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
+from bmx_melius.nn.layers import binary_weights
 from bmx_melius.nn.quantizers import sign
 from bmx_melius.training.recording import plots
-from bmx_melius.training.recording.flips import ALL, PERCENTILES, STATISTICS, FlipCounter, binary_weights
+from bmx_melius.training.recording.flips import ALL, PERCENTILES, STATISTICS, FlipCounter
 from model_zoo import get_model
 
 

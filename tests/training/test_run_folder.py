@@ -28,8 +28,9 @@ import train_imagenet
 from bmx_melius.analysis import drawing
 from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.training.optimization import make_schedule
+from bmx_melius.training.options import checks
 from bmx_melius.training.progress import Pace, Progress
-from bmx_melius.training.recording import environment, plots, scalars
+from bmx_melius.training.recording import environment, plots
 from bmx_melius.training.recording.run_folder import RunFolder
 from model_zoo import get_model
 
@@ -347,7 +348,7 @@ def test_a_summary_has_the_histograms_of_weights_and_gradients_of_each_epoch_als
 
 @pytest.mark.parametrize('flags', [['--tensorboard'], ['--write-summary', 'summary']])
 def test_tensorboard_without_its_package_is_refused_before_any_work(flags, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scalars, 'PACKAGE', 'a_package_that_is_not_there')
+    monkeypatch.setattr(checks, 'TENSORBOARD_PACKAGE', 'a_package_that_is_not_there')
     train(*FLAGS, *flags, '--save-dir', tmp_path / 'run', status=2)
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith(f'error: {flags[0]}') and 'pip install' in message

@@ -1,5 +1,6 @@
 """Checks of the options of a run: values that are out of range, contradict each other, or name files that do not exist."""
 
+import importlib.util
 import os
 
 import mxnet as mx
@@ -9,7 +10,8 @@ from ...data.datasets import DATASETS
 from ...data.random_operations import MAX_MAGNITUDE
 from ...errors import counted
 from ..optimizer_names import check_optimizer_params
-from ..recording.scalars import check_installed
+
+TENSORBOARD_PACKAGE = 'tensorboardX'  # writes TensorBoard's files
 
 
 def check_options(options):
@@ -151,7 +153,11 @@ def _check_initial_weights(options):
 def _check_machine(options):
     features, gpus = mx.runtime.Features(), mx.context.num_gpus()
     if options.tensorboard or options.write_summary:
-        check_installed('--tensorboard' if options.tensorboard else '--write-summary')
+        require(
+            importlib.util.find_spec(TENSORBOARD_PACKAGE),
+            f'{"--tensorboard" if options.tensorboard else "--write-summary"} needs the package {TENSORBOARD_PACKAGE}: '
+            f"pip install {TENSORBOARD_PACKAGE}, or 'bmx-melius[tensorboard]'",
+        )
     problem = f'this machine has {gpus}'
     if not features.is_enabled('CUDA'):
         problem = 'this MXNet was built without CUDA; install a build with CUDA, or leave the flag out'

@@ -6,29 +6,11 @@ import numpy as np
 
 from ...arithmetic import ceil_div
 from ...errors import UserError
-from ...nn.layers import QConv1D, QConv2D, QConv3D, QDense
-from ...nn.quantizers import rounds_to_sign
+from ...nn.layers import binary_weights
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 STATISTICS = ('mean', 'flipped', *(f'p{percent}' for percent in PERCENTILES))
 ALL = 'all'
-_LAYERS = (QConv1D, QConv2D, QConv3D, QDense)
-
-
-def binary_weights(block, path=''):
-    """Return the binary weights of a network, a dict of layer paths (as in the names of a ``.params`` file) to `Parameter`.
-
-    These are the weights of which the network sees the sign, also those whose sign is scaled (``scaled_sign``). (With
-    one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes negative numbers next to 0 for +1: both are left out.)
-    """
-    if isinstance(block, _LAYERS):
-        method, bits = block.binarization.quantization, block.binarization.bits
-        return {path: block.weight} if rounds_to_sign(method, bits) or (method, bits) == ('scaled_sign', 1) else {}
-    return {
-        name: weight
-        for key, child in block._children.items()
-        for name, weight in binary_weights(child, f'{path}.{key}' if path else key).items()
-    }
 
 
 class FlipCounter:

@@ -1,21 +1,11 @@
 """TensorBoard scalars and histograms of a run."""
 
-import importlib.util
 import os
 import time
 
 import numpy as np
 
-from ...errors import UserError
-
-PACKAGE = 'tensorboardX'
 BINS = 64  # of a histogram
-
-
-def check_installed(flag):
-    """Raise `UserError`, which names `flag`, unless the package that writes TensorBoard's files is installed."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        raise UserError(f"{flag} needs the package {PACKAGE}: pip install {PACKAGE}, or 'bmx-melius[tensorboard]'")
 
 
 class Scalars:
