@@ -9,15 +9,9 @@
 namespace bmx {
 namespace {
 
-// Returns `x`, and +0 for negative numbers. The bits are selected, because Clang compiles the choice between 0 and `x`
-// as their maximum, which is +0 for -0 on ARM and in WebAssembly.
-float relu(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    bits &= x < 0 ? 0 : ~uint32_t{0};
-    std::memcpy(&x, &bits, sizeof bits);
-    return x;
-}
+// Returns `x`, and +0 for negative numbers. Clang compiles the second choice as the maximum of 0 and `x`, which is +0
+// for -0 on ARM and in WebAssembly.
+float relu(float x) { return x == 0 ? x : 0 > x ? 0 : x; }
 
 // Returns the epilogue of channel `c` applied to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
