@@ -66,6 +66,10 @@ inline float gelu_of(float x) {
     return x < 0 ? x * tail : multiply_add(-x, tail, x);
 }
 
+// Returns x, and +0 for negative numbers. Clang compiles the second choice as the maximum of 0 and x, which is +0 for
+// -0 on ARM and in WebAssembly.
+inline float relu_of(float x) { return x == 0 ? x : 0 > x ? 0 : x; }
+
 // x[c] = change(x[c]) for all elements.
 template <class Change>
 void change_each(const Transform& t, const Change& change) {
@@ -104,7 +108,7 @@ void transform(const Transform& t) {
                 return y > b ? b : y;
             });
         case Elementwise::relu:
-            return change_each(t, [](float x) { return 0 > x ? 0 : x; });
+            return change_each(t, relu_of);
         case Elementwise::abs:
             return change_each(t, [](float x) { return __builtin_fabsf(x); });
         case Elementwise::sigmoid:

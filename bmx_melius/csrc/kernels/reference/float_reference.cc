@@ -9,16 +9,12 @@
 namespace bmx {
 namespace {
 
-// Returns `x`, and +0 for negative numbers. Clang compiles the second choice as the maximum of 0 and `x`, which is +0
-// for -0 on ARM and in WebAssembly.
-float relu(float x) { return x == 0 ? x : 0 > x ? 0 : x; }
-
 // Returns the epilogue of channel `c` applied to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
     if (epilogue.scale) {
         x = multiply_add(x, epilogue.scale[c], epilogue.shift[c]);
     }
-    return epilogue.relu ? relu(x) : x;
+    return epilogue.relu ? relu_of(x) : x;
 }
 
 float larger(float a, float b) { return a < b ? b : a; }
@@ -137,7 +133,7 @@ void pool_row_of(const PoolRow& row, const T* x) {
                 best = larger(best, finished(normalization, c, x[row.window[w] + c]));
             }
             best = row.pools ? without_negative_zero(best) : best;
-            output[c] = row.epilogue.relu ? relu(best) : best;
+            output[c] = row.epilogue.relu ? relu_of(best) : best;
         }
     }
 }
