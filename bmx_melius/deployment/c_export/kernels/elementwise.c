@@ -55,7 +55,7 @@ static void bmx_affine_maximum_value(const bmx_span* span, const value_t* x, con
 static void bmx_relu_signed(const bmx_span* span, const signed_t* x, signed_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {
-            y[c] = 0 > x[c] ? 0 : x[c];
+            y[c] = x[c] == 0 ? x[c] : 0 > x[c] ? 0 : x[c];  // Clang makes the second choice a maximum: +0 for -0 on ARM
         }
     }
 }
