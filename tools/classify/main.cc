@@ -183,13 +183,15 @@ std::string json_text(const std::string& text) {
     return result + "\"";
 }
 
-void print_json(const std::string& image, const std::vector<Row>& rows) {
-    std::printf("  {\n   \"image\": %s,\n   \"top\": [", json_text(image).c_str());
+std::string json_of(const std::string& image, const std::vector<Row>& rows) {
+    std::string top;
     for (const Row& row : rows) {
-        std::printf("%s\n    {\"class\": %zu, \"name\": %s, \"probability\": %.17g}", &row == &rows[0] ? "" : ",",
-                    row.number, row.name ? json_text(row.name).c_str() : "null", row.probability);
+        char probability[32];
+        std::snprintf(probability, sizeof probability, "%.17g", row.probability);
+        top += std::string(top.empty() ? "" : ",") + "\n    {\"class\": " + std::to_string(row.number) +
+               ", \"name\": " + (row.name ? json_text(row.name) : "null") + ", \"probability\": " + probability + "}";
     }
-    std::printf("\n   ]\n  }");
+    return "  {\n   \"image\": " + json_text(image) + ",\n   \"top\": [" + top + "\n   ]\n  }";
 }
 
 class Network {
@@ -246,7 +248,8 @@ class Network {
 // classified.
 int run(const Arguments& arguments) {
     const Network network(arguments.prefix);
-    int status = 0, classified = 0;
+    std::string predictions;  // printed at the end, so that what is printed is a whole object
+    int status = 0;
     for (const std::string& path : arguments.images) {
         std::vector<Row> rows;
         try {
@@ -261,15 +264,14 @@ int run(const Arguments& arguments) {
             continue;
         }
         if (arguments.json) {
-            const std::string begin = "{\n \"network\": " + json_text(arguments.prefix) + ",\n \"predictions\": [";
-            std::printf("%s\n", classified++ ? "," : begin.c_str());
-            print_json(path, rows);
+            predictions += (predictions.empty() ? "" : ",\n") + json_of(path, rows);
         } else {
             print_text(path, rows);
         }
     }
-    if (classified) {
-        std::printf("\n ]\n}\n");
+    if (!predictions.empty()) {
+        std::printf("{\n \"network\": %s,\n \"predictions\": [\n%s\n ]\n}\n", json_text(arguments.prefix).c_str(),
+                    predictions.c_str());
     }
     if (std::fflush(stdout)) {
         throw Error(std::string("the result cannot be written to standard output: ") + std::strerror(errno));
