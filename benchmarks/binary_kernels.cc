@@ -42,17 +42,22 @@ struct Layer {
     BinaryConv conv;
     int size;
     const BinaryKernels* table;
-    ptrdiff_t pixel_bytes, row_bytes;
+    int plane_units;  // of a pixel; all if the map has no planes
+    ptrdiff_t pixel_bytes, row_bytes, plane_bytes;
     std::vector<int16_t> x, threshold, y;
     std::vector<uint32_t> flip, bits;
+    std::vector<int32_t> counts;
     uint8_t *map, *weights, *scratch;  // live as long as the program
     std::vector<double> packing, convolving;
 
     Layer(const BinaryKernels* kernels, int channels, int map_size)
         : conv{channels, kFilters, 3, 3, 1, 1, 1, 1, 1, false}, size(map_size), table(kernels) {
         std::mt19937 random(1);
-        pixel_bytes = ptrdiff_t(conv.units()) * table->unit_bytes;
-        row_bytes = (size + 2) * pixel_bytes;
+        plane_units = table->plane_units ? table->plane_units : conv.units();
+        pixel_bytes = ptrdiff_t(plane_units) * table->unit_bytes;
+        row_bytes = (size + 1) * pixel_bytes;
+        plane_bytes = (size + 2) * row_bytes + pixel_bytes;
+        counts.resize(plane_bytes / pixel_bytes);
         for (int i = 0; i < size * size * channels; ++i) {
             x.push_back(static_cast<int16_t>(random()));
         }
@@ -60,7 +65,7 @@ struct Layer {
         flip.resize(conv.units());
         bits.resize(size * conv.units());
         y.resize(size * size * kFilters);
-        map = aligned(row_bytes * (size + 2) + kReadAhead);
+        map = aligned((conv.units() + plane_units - 1) / plane_units * plane_bytes + kReadAhead);
         std::vector<uint32_t> words(size_t(kFilters) * 9 * conv.units());
         for (auto& word : words) {
             word = static_cast<uint32_t>(random());
@@ -74,12 +79,30 @@ struct Layer {
         for (int row = 0; row < size; ++row) {
             table->pack_i16(x.data() + row * size * conv.in_channels, conv.in_channels, size, conv.in_channels,
                             threshold.data(), flip.data(), bits.data());
-            table->expand(bits.data(), size, conv.units(), map + (row + 1) * row_bytes + pixel_bytes, pixel_bytes);
+            expand((row + 1) * (size + 1) + 1);
+        }
+    }
+
+    // Expands a row of bits; an odd unit of planes also to the second half of the row above.
+    void expand(int first) {
+        const int units = conv.units();
+        std::fill_n(counts.begin() + first, size, 0);
+        for (int unit = 0; unit < units; unit += plane_units) {
+            const int some = std::min(plane_units, units - unit);
+            uint8_t* const to = map + unit / plane_units * plane_bytes + first * pixel_bytes;
+            table->expand(bits.data() + unit, units, size, some, to, pixel_bytes);
+            if (some < plane_units) {
+                table->expand(bits.data() + unit, units, size, some, to - row_bytes + table->unit_bytes, pixel_bytes);
+            }
+            if (table->count) {
+                table->count(bits.data() + unit, units, size, some, counts.data() + first);
+            }
         }
     }
 
     void convolve() {
-        table->convolve({&conv, weights, map, row_bytes, pixel_bytes, size, size, 0, kFilters, DataType::i16, y.data(),
+        table->convolve({&conv, weights, map, row_bytes, pixel_bytes, plane_bytes, counts.data(),
+                         static_cast<ptrdiff_t>(counts.size()), size, size, 0, kFilters, DataType::i16, y.data(),
                          ptrdiff_t(size) * kFilters, kFilters, nullptr, scratch});
     }
 

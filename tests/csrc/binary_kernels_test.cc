@@ -146,6 +146,69 @@ void fill_randomly(const Guarded<T>& memory, Random& r) {
     }
 }
 
+// The packed map of an example, in memory that ends where kernels may still read; what has no meaning is random.
+struct PackedMap {
+    PackedMap(const BinaryKernels& table, const Example& e, Random& r)
+        : example(e),
+          table(table),
+          planes(table.plane_units ? e.c.conv.groups * planes_of_group() : 1),
+          pixel_bytes(ptrdiff_t(table.plane_units ? table.plane_units : e.c.conv.units()) * table.unit_bytes),
+          row_bytes((e.width + e.c.gap) * pixel_bytes),
+          plane_bytes(row_bytes * (e.height - 1) + pixel_bytes * e.width),
+          group_counts(plane_bytes / pixel_bytes),
+          map(planes * plane_bytes + kReadAhead, e.c.seed % 2),
+          counts(e.c.conv.groups * group_counts, e.c.seed % 2) {
+        fill_randomly(map, r);
+        fill_randomly(counts, r);
+        for (int y = 0; y < e.height; ++y) {
+            for (int x = 0; x < e.width; ++x) {
+                pack(y, x);
+            }
+        }
+    }
+
+    const uint8_t* input() const { return map.data() + example.c.margin * (row_bytes + pixel_bytes); }
+    const int32_t* counts_at_input() const { return counts.data() + (input() - map.data()) / pixel_bytes; }
+
+    int planes_of_group() const { return (example.c.conv.group_units() + 1) / 2; }
+    uint8_t* pixel(int plane, int y, int x) const {
+        return map.data() + plane * plane_bytes + y * row_bytes + x * pixel_bytes;
+    }
+
+    // Packs a pixel, group by group.
+    void pack(int y, int x) const {
+        const BinaryConv& v = example.c.conv;
+        const int group_channels = v.in_channels / v.groups, plane_units = table.plane_units;
+        const bool pairs = plane_units && v.group_units() % 2 && v.kernel_h > 1;
+        for (int group = 0; group < v.groups; ++group) {
+            int set = 0;
+            for (int unit = 0; unit < v.group_units(); ++unit) {
+                const int plane = plane_units ? group * planes_of_group() + unit / 2 : 0;
+                const int at = plane_units ? unit % 2 : group * v.group_units() + unit;
+                uint8_t* const to = pixel(plane, y, x) + at * table.unit_bytes;
+                std::memset(to, 0, table.unit_bytes);
+                for (int i = 0; i < 32 && unit * 32 + i < group_channels; ++i) {
+                    if (example.element(y, x, group * group_channels + unit * 32 + i) > 0) {
+                        set_element(to, table.unit_bytes, i);
+                        ++set;
+                    }
+                }
+                if (pairs && unit == v.group_units() - 1 && y >= v.dilation_h) {
+                    std::memcpy(pixel(plane, y - v.dilation_h, x) + table.unit_bytes, to, table.unit_bytes);
+                }
+            }
+            counts[group * group_counts + (y * row_bytes + x * pixel_bytes) / pixel_bytes] = set;
+        }
+    }
+
+    const Example& example;
+    const BinaryKernels& table;
+    const int planes;
+    const ptrdiff_t pixel_bytes, row_bytes, plane_bytes, group_counts;
+    const Guarded<uint8_t> map;
+    const Guarded<int32_t> counts;
+};
+
 template <typename T>
 bool check_convolve(const BinaryKernels& table, const Example& e) {
     const Case& c = e.c;
@@ -153,25 +216,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     Random r(c.seed + 1);
     const bool at_end = c.seed % 2;
 
-    const ptrdiff_t pixel_bytes = ptrdiff_t(v.units()) * table.unit_bytes;
-    const ptrdiff_t row_bytes = (e.width + c.gap) * pixel_bytes;
-    const size_t map_bytes = row_bytes * (e.height - 1) + pixel_bytes * (e.width - 1) + v.units() * table.unit_bytes;
-    Guarded<uint8_t> map(map_bytes + kReadAhead, at_end);
-    fill_randomly(map, r);
-    for (int y = 0; y < e.height; ++y) {
-        for (int x = 0; x < e.width; ++x) {
-            uint8_t* pixel = map.data() + y * row_bytes + x * pixel_bytes;
-            std::memset(pixel, 0, v.units() * table.unit_bytes);
-            for (int channel = 0; channel < e.channels; ++channel) {
-                const int group_channels = e.channels / v.groups;
-                const int at = channel / group_channels * v.group_units() * 32 + channel % group_channels;
-                if (e.element(y, x, channel) > 0) {
-                    set_element(pixel, table.unit_bytes, at);
-                }
-            }
-        }
-    }
-
+    const PackedMap packed(table, e, r);
     // aligned to 64 bytes at either end
     Guarded<uint8_t> prepared((table.weights_bytes(v) + 63) / 64 * 64, at_end);
     {
@@ -208,9 +253,9 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     // detect.
     Guarded<uint8_t> scratch((table.scratch_bytes(v, c.rows, c.columns) + 63) / 64 * 64, at_end);
     std::memset(scratch.data(), c.seed / 2 % 2 ? 0x7f : 0x80, scratch.size());
-    const uint8_t* input = map.data() + c.margin * (row_bytes + pixel_bytes);
-    table.convolve({&v, prepared.data(), input, row_bytes, pixel_bytes, c.rows, c.columns, begin, end, c.type,
-                    output.data(), output_row, output_pixel, c.addend ? addend.data() : nullptr, scratch.data()});
+    table.convolve({&v, prepared.data(), packed.input(), packed.row_bytes, packed.pixel_bytes, packed.plane_bytes,
+                    packed.counts_at_input(), packed.group_counts, c.rows, c.columns, begin, end, c.type, output.data(),
+                    output_row, output_pixel, c.addend ? addend.data() : nullptr, scratch.data()});
     for (size_t i = 0; i < output_size; ++i) {
         if (output[i] != expected[i]) {
             return fail(table, c, "output", i, output[i], expected[i]);
@@ -300,26 +345,40 @@ bool check_pack_planes(const BinaryKernels& table, const Case& c) {
 
 bool check_expand(const BinaryKernels& table, const Case& c) {
     Random r(c.seed + 3);
-    const int pixels = c.columns, units = (c.conv.in_channels + 31) / 32;
-    const ptrdiff_t packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
-    const Guarded<uint32_t> words(size_t(units) * pixels, c.seed % 2);
+    const int pixels = c.columns, all = (c.conv.in_channels + 31) / 32;
+    const int units = table.plane_units ? std::min(all, table.plane_units) : all;
+    const ptrdiff_t stride = units + (c.addend ? c.gap : 0),
+                    packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
+    const Guarded<uint32_t> words(stride * (pixels - 1) + units, c.seed % 2);
     fill_randomly(words, r);
     Guarded<uint8_t> packed(packed_stride * (pixels - 1) + units * table.unit_bytes, c.seed % 2);
     fill_randomly(packed, r);
+    Guarded<int32_t> counts(pixels, c.seed % 2);
     std::vector<uint8_t> expected(packed.begin(), packed.end());
+    std::vector<int32_t> expected_counts(pixels);
     for (int pixel = 0; pixel < pixels; ++pixel) {
+        counts[pixel] = expected_counts[pixel] = r.between(0, 1000);
         uint8_t* to = expected.data() + pixel * packed_stride;
         std::memset(to, 0, units * table.unit_bytes);
         for (int i = 0; i < units * 32; ++i) {
-            if (words[pixel * units + i / 32] >> i % 32 & 1) {
+            if (words[pixel * stride + i / 32] >> i % 32 & 1) {
                 set_element(to, table.unit_bytes, i);
+                ++expected_counts[pixel];
             }
         }
     }
-    table.expand(words.data(), pixels, units, packed.data(), packed_stride);
+    table.expand(words.data(), stride, pixels, units, packed.data(), packed_stride);
     for (size_t i = 0; i < packed.size(); ++i) {
         if (packed[i] != expected[i]) {
             return fail(table, c, "expanded byte", i, packed[i], expected[i]);
+        }
+    }
+    if (table.count) {
+        table.count(words.data(), stride, pixels, units, counts.data());
+        for (int pixel = 0; pixel < pixels; ++pixel) {
+            if (counts[pixel] != expected_counts[pixel]) {
+                return fail(table, c, "count", pixel, counts[pixel], expected_counts[pixel]);
+            }
         }
     }
     return true;

@@ -58,6 +58,16 @@ void load_tile(const void* from, ptrdiff_t stride = kTileRowBytes) {
 }
 
 template <int tile>
+void load_tile_once(const void* from, ptrdiff_t stride = kTileRowBytes) {
+    load_tile<tile>(from, stride);
+}
+
+template <int tile>
+void clear_tile() {
+    zero_tile(tile);
+}
+
+template <int tile>
 void store_tile(void* to, ptrdiff_t stride = kTileRowBytes) {
     const EmulatedTile& from = emulated_tile(tile);
     for (int row = 0; row < from.rows; ++row) {
@@ -109,12 +119,6 @@ __attribute__((no_sanitize("address", "undefined"), unused)) float add_bfloat16(
         }
     }
     return sum + (sums[0] + sums[1]);
-}
-
-inline void clear_sums() {
-    for (int tile = 0; tile < 4; ++tile) {
-        zero_tile(tile);
-    }
 }
 
 }  // namespace

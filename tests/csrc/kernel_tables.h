@@ -1,5 +1,6 @@
 // Lookup of the kernel tables of an instruction set in the engine's dispatch.
 #pragma once
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -18,12 +19,15 @@ inline const bmx::InstructionSet& require_instruction_set(const std::string& nam
     std::exit(kNotAvailable);
 }
 
-// Returns the table and, if there is one, the separate table for maps of few pixels.
+// Returns the table and those for maps of few pixels.
 inline std::vector<const bmx::BinaryKernels*> binary_tables(const bmx::InstructionSet& set) {
-    if (set.binary == set.binary_small) {
-        return {set.binary};
+    std::vector<const bmx::BinaryKernels*> tables = {set.binary};
+    for (const bmx::SmallMapKernels& small : set.binary_small) {
+        if (std::find(tables.begin(), tables.end(), small.kernels) == tables.end()) {
+            tables.push_back(small.kernels);
+        }
     }
-    return {set.binary, set.binary_small};
+    return tables;
 }
 
 // Returns the table with the same bits as every instruction set and, if there are any, those of Precision::fast and

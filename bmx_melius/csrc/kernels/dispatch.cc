@@ -119,7 +119,7 @@ static_assert(has_fast_lookups(kDotProducts | kSve, kSve2 | kMatrixProducts), "N
 std::vector<InstructionSet> supported_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats, const Int8Kernels& int8) {
-        sets.push_back({binary.name, &binary, &binary, 0, nullptr, &floats, &floats, &int8, &floats});
+        sets.push_back({binary.name, &binary, {}, nullptr, &floats, &floats, &int8, &floats});
     };
     add(binary_kernels_reference(), float_kernels_reference(), int8_kernels_reference());
 #ifdef BMX_HAVE_AVX2
@@ -138,15 +138,26 @@ std::vector<InstructionSet> supported_instruction_sets() {
         add(binary_kernels_avx512(), float_kernels_avx512(), int8_kernels_avx512());
         // Tables are written for each run, which few pixels do not repay.
         sets.back().binary = &binary_kernels_avx512_planes();
-        sets.back().few_pixels = 1024;
+        sets.back().binary_small = {{1024, &binary_kernels_avx512()}};
     }
 #endif
 #ifdef BMX_HAVE_AMX
-    // Weights in tiles take 8 times the memory of bits, or 1.5 times that of float32, and loading them dominates if few
-    // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
+    // Weights are expanded for each run, which fewer than a hundred pixels do not repay: the small kernels do so in
+    // passing, for four tiles of pixels at a time. Counting bits takes half to three quarters of the time with fewer
+    // than 25 pixels, whose tiles are not full, and .8 to .9 with 64, which take five tiles. The small float kernels
+    // keep weights as float32.
     if (cpu_has_amx()) {
-        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), 128, nullptr,
-                        &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_amx(), &float_kernels_avx512()});
+        sets.push_back({binary_kernels_amx().name,
+                        &binary_kernels_amx(),
+                        {{24, &binary_kernels_avx512()},
+                         {49, &binary_kernels_amx_small()},
+                         {64, &binary_kernels_avx512()},
+                         {128, &binary_kernels_amx_small()}},
+                        nullptr,
+                        &float_kernels_avx512(),
+                        &float_kernels_amx(),
+                        &int8_kernels_amx(),
+                        &float_kernels_avx512()});
     }
 #endif
 #ifdef BMX_HAVE_BF16
@@ -212,6 +223,15 @@ const std::string& wanted_name() {
 }
 
 }  // namespace
+
+const BinaryKernels* InstructionSet::binary_for(int64_t pixels) const {
+    for (const SmallMapKernels& small : binary_small) {
+        if (pixels <= small.pixels) {
+            return small.kernels;
+        }
+    }
+    return binary;
+}
 
 const std::vector<InstructionSet>& instruction_sets() { return sets; }
 

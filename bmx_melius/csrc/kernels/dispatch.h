@@ -11,16 +11,23 @@
 
 namespace bmx {
 
+// Binary kernels for maps of at most `pixels` pixels of the output, at conversion.
+struct SmallMapKernels {
+    int64_t pixels;
+    const BinaryKernels* kernels;
+};
+
 struct InstructionSet {
     const char* name;
     const BinaryKernels* binary;
-    const BinaryKernels* binary_small;   // for maps of at most few_pixels pixels
-    int64_t few_pixels;                  // of the output, at conversion
-    const BinaryKernels* binary_narrow;  // for groups of few filters; or nullptr
-    const FloatKernels* floats;          // the same bits with every instruction set
-    const FloatKernels* products;        // for stems and matrix products of many rows; those of amx round differently
-    const Int8Kernels* int8;             // the same numbers with every instruction set
-    const FloatKernels* bf16;            // the same in bfloat16; `floats` if this build or this CPU has no such kernels
+    std::vector<SmallMapKernels> binary_small;  // in ascending order; `binary` is for larger maps
+    const BinaryKernels* binary_narrow;         // for groups of few filters; or nullptr
+    const FloatKernels* floats;                 // the same bits with every instruction set
+    const FloatKernels* products;  // for stems and matrix products of many rows; those of amx round differently
+    const Int8Kernels* int8;       // the same numbers with every instruction set
+    const FloatKernels* bf16;      // the same in bfloat16; `floats` if this build or this CPU has no such kernels
+
+    const BinaryKernels* binary_for(int64_t pixels) const;
 };
 
 enum class Precision { exact, fast, bf16 };

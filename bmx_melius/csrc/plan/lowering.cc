@@ -309,8 +309,7 @@ class Lowering {
         const int i = group.operations[compares ? 1 : 0];
         BinaryStepSpec spec;
         spec.attributes = operation(i).attributes;
-        const bool few = result_of(i).height * result_of(i).width <= kernels_.few_pixels;
-        spec.kernels = few ? kernels_.binary_small : kernels_.binary;
+        spec.kernels = kernels_.binary_for(result_of(i).height * result_of(i).width);
         if (kernels_.binary_narrow && spec.attributes.out_channels / spec.attributes.groups <= kFewFilters) {
             spec.kernels = kernels_.binary_narrow;
         }
@@ -325,7 +324,7 @@ class Lowering {
         if (group.reads.size() > 1 && !group.elementwise) {
             spec.addend = source(group, 1).slabs[0].buffer;
         }
-        std::vector<BinaryStep::Segment> segments;
+        std::vector<PackedInput::Segment> segments;
         for (const PackedSlab& slab : packed) {
             have_packed(slab, thresholds);
             segments.push_back({slab.bits, slab.unit});

@@ -8,7 +8,6 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnit = 32;        // channels of a unit
 constexpr int kMinBandRows = 4;  // of the output
 
 BinaryConv geometry(const Attributes& a, int channels) {
@@ -18,27 +17,18 @@ BinaryConv geometry(const Attributes& a, int channels) {
 
 }  // namespace
 
-BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments, ElementwiseChain chain)
+BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<PackedInput::Segment> segments, ElementwiseChain chain)
     : spec_(spec),
       chain_(std::move(chain)),
       conv_(geometry(spec.attributes, spec.channels)),
-      segments_(std::move(segments)),
+      input_(*spec.kernels, conv_, spec.attributes, std::move(segments)),
       packer_(spec.kernels, spec.output.buffer) {
     const BinaryKernels& kernels = *spec.kernels;
+    const std::vector<uint32_t> reordered = input_.reordered(spec.weights);
     weights_ = Constants<uint8_t>(kernels.weights_bytes(conv_));
-    kernels.prepare_weights(conv_, spec.weights, weights_.data());
+    kernels.prepare_weights(conv_, reordered.empty() ? spec.weights : reordered.data(), weights_.data());
 
     const Attributes& a = spec.attributes;
-    const int group_channels = conv_.in_channels / conv_.groups;
-    std::vector<uint32_t> words(conv_.units());
-    if (a.pad_value == 1) {  // set bits, except beyond the last channel of a group
-        for (int c = 0; c < conv_.in_channels; c++) {
-            words[c / group_channels * conv_.group_units() + c % group_channels / kUnit] |=
-                1u << c % group_channels % kUnit;
-        }
-    }
-    padding_.resize(static_cast<size_t>(conv_.units()) * kernels.unit_bytes);
-    kernels.expand(words.data(), 1, conv_.units(), padding_.data(), static_cast<ptrdiff_t>(padding_.size()));
     if (a.pad_value == 0 && a.padded()) {
         tap_sums_.resize(static_cast<size_t>(a.taps()) * a.out_channels);
         const uint32_t* word = spec.weights;
@@ -48,7 +38,7 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
                 for (int unit = 0; unit < conv_.group_units(); unit++) {
                     set += __builtin_popcount(*word++);
                 }
-                float sum = static_cast<float>(2 * set - group_channels);
+                float sum = static_cast<float>(2 * set - conv_.in_channels / conv_.groups);
                 tap_sums_[static_cast<size_t>(tap) * a.out_channels + filter] = a.offset ? sum / 2 : sum;
             }
         }
@@ -72,13 +62,6 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     const Value &input = values[spec_.input], &result = values[spec_.result];
     const Attributes& a = spec_.attributes;
     Map map;
-    map.height = static_cast<int>(input.height);
-    map.width = static_cast<int>(input.width);
-    map.rows = map.height + a.pad_top + a.pad_bottom;
-    // The right padding of a row is the left padding of the next one, as far as that suffices, unless a window can lie
-    // entirely within padding.
-    map.right = a.pad_right < a.extent_w() ? std::max(a.pad_right - a.pad_left, 0) : a.pad_right;
-    map.row = static_cast<ptrdiff_t>(a.pad_left + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
     const int height = static_cast<int>(result.height);
     const int max_outputs = shares_filters(values, threads) ? height : ceil_div(height, threads);
     int pixels = spec_.kernels->band_pixels;
@@ -87,11 +70,12 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     }
     const int rows = pixels / static_cast<int>(result.width);
     map.band = std::min(max_outputs, std::max(kMinBandRows, rows));
-    const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
-    map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_left * padding_.size() + kReadAhead, 64);
-    map.work = round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
+    const int padded = static_cast<int>(input.height) + a.pad_top + a.pad_bottom;
+    map.rows = input_.rows(input, std::min(padded, (map.band - 1) * a.stride_h + a.extent_h()));
+    map.work = round_up(map.rows.bytes, 64);
+    map.sums = map.work + round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
     const size_t sums = chain_.empty() ? 0 : size_of(spec_.sums) * map.band * result.width * a.out_channels;
-    map.bytes = map.kept + map.work + round_up(sums, 64);
+    map.bytes = map.sums + round_up(sums, 64);
     return map;
 }
 
@@ -127,50 +111,17 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
     for (int begin = part.row_begin; begin < part.row_end; begin += map.band) {
         const int end = std::min(begin + map.band, part.row_end), next_first = begin * a.stride_h;
         if (expanded > next_first) {
-            std::memmove(scratch, scratch + (next_first - first) * map.row,
-                         (expanded - next_first) * map.row + a.pad_left * padding_.size());
+            input_.move(map.rows, scratch, next_first - first, expanded - first);
         }
         first = next_first;
         const int needed = (end - 1) * a.stride_h + a.extent_h();
-        expand(memory, map, scratch, first, std::max(expanded, first), needed);
+        input_.expand(memory, map.rows, scratch, first, std::max(expanded, first), needed);
         expanded = needed;
         convolve(memory, map, scratch, {begin, end, part.filter_begin, part.filter_end});
         if (packs) {
             packer_.pack(memory, begin * width, end * width);
         }
     }
-}
-
-void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
-    if (spec_.attributes.pad_value != 1) {
-        std::memset(to, 0, pixels * padding_.size());
-        return;
-    }
-    for (int i = 0; i < pixels; i++) {
-        std::memcpy(to + i * padding_.size(), padding_.data(), padding_.size());
-    }
-}
-
-// Expands rows `begin` to `end` - 1 of the padded map. `scratch` begins with row `first`.
-void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const {
-    const Attributes& a = spec_.attributes;
-    const BinaryKernels& kernels = *spec_.kernels;
-    const ptrdiff_t pixel = static_cast<ptrdiff_t>(padding_.size());
-    for (int y = begin; y < end; y++) {
-        uint8_t* const to = scratch + (y - first) * map.row;
-        const bool inside = y >= a.pad_top && y < a.pad_top + map.height;
-        fill_pixels_of_padding(to, inside ? a.pad_left : a.pad_left + map.width);
-        if (inside) {
-            for (const Segment& segment : segments_) {
-                kernels.expand(words_of(memory, segment.bits) + int64_t(y - a.pad_top) * map.width * segment.bits.units,
-                               map.width, segment.bits.units,
-                               to + a.pad_left * pixel + static_cast<ptrdiff_t>(segment.unit) * kernels.unit_bytes,
-                               pixel);
-            }
-        }
-        fill_pixels_of_padding(to + (a.pad_left + map.width) * pixel, map.right);
-    }
-    fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_left);
 }
 
 // Convolves a part. `scratch` begins with the expanded row under the first row of the part.
@@ -181,15 +132,13 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
         sums.data = sums.at(part.row_begin * sums.row);
     } else {
         sums.type = spec_.sums;
-        sums.data = scratch + map.kept + map.work;
+        sums.data = scratch + map.sums;
     }
     BinaryConvRun run;
     run.conv = &conv_;
     run.weights = weights_.data();
-    run.input = scratch;
-    run.scratch = scratch + map.kept;
-    run.row_bytes = map.row;
-    run.pixel_bytes = static_cast<ptrdiff_t>(padding_.size());
+    input_.set_input(map.rows, scratch, run);
+    run.scratch = scratch + map.work;
     run.rows = part.row_end - part.row_begin;
     run.columns = static_cast<int>(memory.value(spec_.result).width);
     run.filter_begin = part.filter_begin;

@@ -5,6 +5,7 @@
 // them.
 #pragma once
 #include "steps/elementwise.h"
+#include "steps/packed_input.h"
 
 namespace bmx {
 
@@ -23,14 +24,8 @@ struct BinaryStepSpec {
 
 class BinaryStep : public Step {
   public:
-    // A range of units of a pixel.
-    struct Segment {
-        Bits bits;
-        int unit;  // the first unit in the pixel
-    };
-
     // The operations of `chain` are applied to the result; with an addend there are none.
-    BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments, ElementwiseChain chain);
+    BinaryStep(const BinaryStepSpec& spec, std::vector<PackedInput::Segment> segments, ElementwiseChain chain);
 
     int phases(const std::vector<Value>& values, int threads) const override;
     size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
@@ -38,15 +33,13 @@ class BinaryStep : public Step {
     Packer* packer() override { return &packer_; }
 
   private:
-    // The expanded map with its padding.
+    // The memory of a thread.
     struct Map {
-        int height, width;
-        int rows, right;  // number of rows; pixels of right padding not shared with the next row
-        int band;         // rows of the output computed at a time
-        ptrdiff_t row;
-        size_t kept;   // bytes of the rows kept at a time
-        size_t work;   // bytes of the kernel's working memory after them
-        size_t bytes;  // kept + work + the sums of a band before the elementwise operations
+        PackedInput::Rows rows;  // kept at a time
+        int band;                // rows of the output computed at a time
+        size_t work;             // offset of the kernel's working memory
+        size_t sums;             // offset of the sums of a band before the elementwise operations
+        size_t bytes;
     };
     // A part of the output: ranges of rows and filters.
     struct Part {
@@ -57,8 +50,6 @@ class BinaryStep : public Step {
     bool shares_filters(const std::vector<Value>& values, int threads) const;
     Map map_of(const std::vector<Value>& values, int threads) const;
     void run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
-    void fill_pixels_of_padding(uint8_t* to, int pixels) const;
-    void expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const;
     void convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
     template <class T>
     void correct_zero_padding(const Memory& memory, const Part& part, const View& sums) const;
@@ -67,9 +58,8 @@ class BinaryStep : public Step {
     BinaryStepSpec spec_;
     ElementwiseChain chain_;
     BinaryConv conv_;
-    std::vector<Segment> segments_;
+    PackedInput input_;
     Packer packer_;
-    std::vector<uint8_t> padding_;  // a packed pixel of padding
     Constants<uint8_t> weights_;
     std::vector<float> tap_sums_;  // [tap][filter]: correction of padding with -1 to padding with 0
 };

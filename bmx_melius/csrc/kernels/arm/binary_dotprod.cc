@@ -15,8 +15,8 @@ namespace bmx {
 namespace {
 
 // A unit holds the nibbles of a word, each in a byte.
-void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
-    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
+void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += stride) {
         for (int unit = 0; unit < units; ++unit) {
             const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(words[unit]));
             const uint8x8_t low = vand_u8(bytes, vdup_n_u8(15)), high = vshr_n_u8(bytes, 4);

@@ -8,6 +8,11 @@
 // unit takes `unit_bytes` bytes, each with 32 / unit_bytes elements in its lowest bits: 4 bytes for bits (bit i =
 // element i), 8 for nibbles, 32 for one byte (0 or 1) per element. With groups, each group starts at a new unit.
 // Elements beyond the last channel of a group are 0.
+//
+// If `plane_units` is 2, the map is divided into planes of two units of a pixel, stored one after the other in the same
+// way, and each group starts with a new plane. The second half of a pixel in the last plane of a group with an odd
+// number of units is the first half of the pixel `dilation_h` rows below, if a window has several rows; it is arbitrary
+// where no window has both, and in windows of one row.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,9 +34,13 @@ struct BinaryConvRun {
     const void* weights;   // result of prepare_weights
     const uint8_t* input;  // the element under tap (0, 0) of the first output; the map includes the padding, clear
                            // bits for -1 and set bits for +1
-    ptrdiff_t row_bytes, pixel_bytes;    // strides of the packed map; pixel_bytes is units * unit_bytes, row_bytes a
-                                         // multiple of it, less than the windows of a row need if the next row goes on
-    int rows, columns;                   // size of the output, at least 1
+    ptrdiff_t row_bytes, pixel_bytes;  // strides of the packed map, or of a plane; pixel_bytes is the size of a
+                                       // pixel, row_bytes a multiple of it, less than the windows of a row need if
+                                       // the next row goes on
+    ptrdiff_t plane_bytes;             // from one plane to the next one
+    const int32_t* counts;   // of set bits in pixels, with as many for a row as it has pixels; if the kernels count
+    ptrdiff_t group_counts;  // counts from one group to the next one
+    int rows, columns;       // size of the output, at least 1
     int filter_begin, filter_end;        // the outputs to compute; multiples of filter_step, or the number of filters
     DataType type;                       // type of the output; i16 only if every result and sum fits
     void* output;                        // address of the first pixel and filter 0; filters are contiguous
@@ -63,8 +72,10 @@ struct BinaryKernels {
     void (*pack_planes)(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
                         const uint32_t* flip, uint32_t* words);
 
-    // Expands `pixels` contiguous pixels of `units` words to units of packed pixels, `packed_stride` bytes apart.
-    void (*expand)(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride);
+    // Expands `units` words of each of `pixels` pixels, `stride` words apart, to units of packed pixels,
+    // `packed_stride` bytes apart.
+    void (*expand)(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed,
+                   ptrdiff_t packed_stride);
 
     // `words`: weights in the layout of the file, (out_channels, kernel_h, kernel_w, group_units) words of bits.
     size_t (*weights_bytes)(const BinaryConv& conv);  // size of the prepared weights, which are aligned to 64 bytes
@@ -72,6 +83,11 @@ struct BinaryKernels {
 
     size_t (*scratch_bytes)(const BinaryConv& conv, int rows, int columns);  // for runs of at most this size
     void (*convolve)(const BinaryConvRun& run);
+
+    int plane_units = 0;  // 2, or 0: the map has no planes
+
+    // Adds the numbers of set bits in the words that `expand` reads to `counts`; nullptr if `convolve` needs no counts.
+    void (*count)(const uint32_t* words, ptrdiff_t stride, int pixels, int units, int32_t* counts) = nullptr;
 };
 
 namespace {  // each instruction set compiles its own copy with its own flags

@@ -16,8 +16,8 @@ constexpr int kVectorLanes = 4;
 constexpr int kUnitBytes = 4;
 
 // Units are words, which are only copied.
-void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
-    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
+void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += stride) {
         std::memcpy(packed, words, size_t(units) * kUnitBytes);
     }
 }

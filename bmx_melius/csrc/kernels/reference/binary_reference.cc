@@ -36,9 +36,9 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
     }
 }
 
-void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel) {
-        std::memcpy(packed + pixel * packed_stride, words + ptrdiff_t(pixel) * units, sizeof(uint32_t) * units);
+        std::memcpy(packed + pixel * packed_stride, words + pixel * stride, sizeof(uint32_t) * units);
     }
 }
 

@@ -91,12 +91,12 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
 }
 
 // A unit holds the nibbles of a word, each in a byte.
-void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m128i low = _mm_set1_epi8(15);
     const auto nibbles = [&](__m128i bytes) {
         return _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
     };
-    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += stride) {
         int unit = 0;
         for (; unit + 1 < units; unit += 2) {
             const __m128i two = nibbles(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(words + unit)));

@@ -26,9 +26,9 @@ constexpr int kMaxStrips = 4, kMaxPixels = 5;
 // --- packing
 
 // Units are words, which are only copied.
-void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     if (units == 2) {  // common: layers of DenseNet and MeliusNet add 64 channels
-        for (int pixel = 0; pixel < pixels; ++pixel, words += 2, packed += packed_stride) {
+        for (int pixel = 0; pixel < pixels; ++pixel, words += stride, packed += packed_stride) {
             std::memcpy(packed, words, 2 * kUnitBytes);
         }
         return;
@@ -37,7 +37,7 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
         const auto lanes = static_cast<__mmask16>((1u << min(kLanes, units - begin)) - 1);
         const uint32_t* from = words + begin;
         uint8_t* to = packed + begin * kUnitBytes;
-        for (int pixel = 0; pixel < pixels; ++pixel, from += units, to += packed_stride) {
+        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
             _mm512_mask_storeu_epi32(to, lanes, _mm512_maskz_loadu_epi32(lanes, from));
         }
     }

@@ -2,8 +2,9 @@
 // added to 32 bits exactly.
 //
 // A chunk of 16 words of the weights of a block is a tile as it is stored. Windows of at least 16 words a tap are read
-// from the map directly, the chunks of others are put together in a buffer. Everything that fills less than half of the
-// tiles, alternating groups and single pixels have the kernels of AVX-512; so do rescaling and pooling.
+// from the map directly, the chunks of others are put together in a buffer. Windows of less than two chunks, what fills
+// less than half of the tiles, alternating groups and single pixels have the kernels of AVX-512; so do rescaling and
+// pooling.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positives in the intrinsics of GCC 12
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -22,6 +23,7 @@ namespace {
 constexpr int kWordBytes = 4, kChunk = kTileRows;  // words of a tile instruction
 constexpr int kMaxChunks = 16;                     // in the buffer
 constexpr int kMinPixels = 4;
+constexpr int kMinSteps = 2 * kChunk;      // a stem's first convolution of 9 words takes 2.7 times as long with tiles
 constexpr int kRowTiles = 2, kStrips = 2;  // tiles of pixels and blocks that are multiplied at a time
 
 int steps_of(const Int8Row& row, const Int8Blocks& blocks) { return row.tap_count * blocks.words; }
@@ -34,7 +36,7 @@ bool reads_map(const Int8Row& row, const Int8Blocks& blocks) {
 bool suits_tiles(const Int8Row& row, const Int8Blocks& blocks) {
     const int steps = steps_of(row, blocks), chunks = ceil_div(steps, kChunk);
     return blocks.period == 1 && !blocks.lanes && blocks.rescaling.low && row.pixels >= kMinPixels &&
-           2 * steps >= chunks * kChunk && (chunks <= kMaxChunks || reads_map(row, blocks));
+           steps >= kMinSteps && 2 * steps >= chunks * kChunk && (chunks <= kMaxChunks || reads_map(row, blocks));
 }
 
 // --- pixels: tiles [chunk] of the first factor

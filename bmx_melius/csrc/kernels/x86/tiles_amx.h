@@ -40,17 +40,21 @@ inline void configure_tiles(int rows) {
     asm volatile("ldtilecfg %0" : : "m"(shapes));
 }
 
-inline void clear_sums() {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+template <int tile>
+void clear_tile() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(tile));
 }
 
 // `stride`: bytes between rows in memory.
 template <int tile>
 void load_tile(const void* from, ptrdiff_t stride = kTileRowBytes) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+}
+
+// The same for memory that is read again only when it has left the first-level cache.
+template <int tile>
+void load_tile_once(const void* from, ptrdiff_t stride = kTileRowBytes) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
 }
 
 template <int tile>
@@ -62,3 +66,16 @@ void store_tile(void* to, ptrdiff_t stride = kTileRowBytes) {
 }  // namespace bmx
 
 #endif
+
+namespace bmx {
+namespace {
+
+inline void clear_sums() {
+    clear_tile<0>();
+    clear_tile<1>();
+    clear_tile<2>();
+    clear_tile<3>();
+}
+
+}  // namespace
+}  // namespace bmx
