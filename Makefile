@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := $(VENV)/.ready-native
 
-# Checking style needs neither MXNet nor a compiler, and any Python will do: it has an environment to itself, which is made in seconds.
+# Checking style needs neither MXNet nor a compiler: it has an environment to itself, which is made in seconds, of any Python with wheels of Grimp.
 LINT := .venv-lint
+LINT_PYTHON = $(or $(PYTHON),$(shell for python in python3 python3.12 python3.11 python3.10 python3.9 python3.8; do \
+	$$python -c 'import sys; sys.exit(not (3, 8) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done),python3)
 
 # Commands that write to an environment or compile the package wait for those of another `make` (tools/make_venv.sh).
 locked = $(and $(shell command -v flock),flock $(1).lock)
@@ -121,7 +123,7 @@ $(LINT)/.ready: requirements/lint.txt $(call rebuild,$(LINT))
 	@echo 'Setting up $(LINT), once ...' >&2
 	@rm -f $@
 	@$(call locked,$(LINT)) sh -ec 'test ! -e $@ || exit 0; \
-		$(or $(PYTHON),python3) -m venv --clear $(LINT); \
+		$(LINT_PYTHON) -m venv --clear $(LINT); \
 		$(LINT)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<; \
 		touch $@'
 
