@@ -17,7 +17,7 @@ FLOAT = np.dtype('<f4')
 HALF = np.dtype('<f2')
 INT8 = np.dtype('i1')
 _DTYPES = {'float32': FLOAT, 'float16': HALF, 'int32': np.dtype('<i4'), 'int8': INT8, 'bits': np.dtype(bool)}
-_MAX_WEIGHTS = {'binary_conv': MAX_WEIGHTS, 'int8_conv': MAX_INT8_WEIGHTS}  # of an output, exclusive
+_MAX_WEIGHTS = {'binary': MAX_WEIGHTS, 'int8': MAX_INT8_WEIGHTS}  # products -> weights of an output, exclusive
 
 
 class ProgramError(UserError):
@@ -56,6 +56,11 @@ class Operation:
     arrays: dict = dataclasses.field(default_factory=dict)
     array_numbers: dict = dataclasses.field(default_factory=dict)
 
+    @property
+    def row(self):
+        """Its row of the table of operations."""
+        return OPERATIONS[self.name]
+
 
 # --- arrays ---------------------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +70,7 @@ def array_shapes(operation, channels):
     attributes = operation.attributes
     return {
         name: (_dtype(array.dtype, attributes), tuple(_size(size, attributes, channels) for size in array.shape))
-        for name, array in OPERATIONS[operation.name].arrays.items()
+        for name, array in operation.row.arrays.items()
         if array.exists is None or attributes[array.exists]
     }
 
@@ -108,12 +113,13 @@ def _convolution(operation, inputs):
     if x.channels % groups or channels % groups:
         raise ProgramError(f'{operation.name} cannot split {x.channels} into {channels} channels in {groups} groups')
     window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
-    limit = _MAX_WEIGHTS.get(operation.name)
+    limit = _MAX_WEIGHTS.get(operation.row.products)
     if limit and window // groups >= limit:
         raise ProgramError(f'{operation.name} with {window // groups} weights per output; fewer than {limit} are exact')
     if x.channels // groups % attributes.get('planes', 1):
-        raise ProgramError(f'binary_conv cannot split the {x.channels // groups} channels of a group into {attributes["planes"]} planes')
-    if operation.name != 'binary_conv' and window >= MAX_ELEMENTS:
+        planes = attributes['planes']
+        raise ProgramError(f'{operation.name} cannot split the {x.channels // groups} channels of a group into {planes} planes')
+    if operation.row.products != 'binary' and window >= MAX_ELEMENTS:
         raise ProgramError(f'{operation.name} has {MAX_ELEMENTS} or more elements in a window')
     return (channels, *_windows(operation, x, ceil=False), x.flat)
 
@@ -253,7 +259,7 @@ def result_of(operation, inputs):
     ProgramError
         If the operation does not accept them.
     """
-    name, row, x = operation.name, OPERATIONS[operation.name], inputs[0]
+    name, row, x = operation.name, operation.row, inputs[0]
     for value in inputs:
         if value.kind not in row.kinds:
             raise ProgramError(f'{name} does not take {value}')

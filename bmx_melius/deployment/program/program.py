@@ -45,7 +45,7 @@ import dataclasses
 import numpy as np
 
 from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_SIZE
-from .operation_table import FIRST_VERSION, OPERATIONS, REAL_KIND
+from .operation_table import FIRST_VERSION, REAL_KIND
 from .operations import ProgramError, array_shapes
 from .reader import Reader, check_length, named_result, read_header
 from .stored_arrays import ArrayWriter
@@ -137,7 +137,7 @@ class Program:
         """Yield for each operation the words of its record before its arrays, and a list of `stored_arrays.Written`."""
         values, writer = self.values(), ArrayWriter()
         for operation in self.operations:
-            row = OPERATIONS[operation.name]
+            row = operation.row
             body = [*operation.inputs, *(operation.attributes[name] for name in row.attributes)]
             shapes = array_shapes(operation, values[operation.inputs[0]].channels)
             arrays = [writer.write(operation, name, *shape) for name, shape in shapes.items()]
@@ -147,7 +147,7 @@ class Program:
     def _with_header(self, body, omitted=0):
         """Return the header and the body of a program, or of a structure, from which `omitted` words were left out."""
         rest = np.concatenate([words_of([len(self.inputs), len(self.operations), len(self.outputs), 0]), body])
-        version = max([FIRST_VERSION, *(OPERATIONS[operation.name].since for operation in self.operations)])
+        version = max([FIRST_VERSION, *(operation.row.since for operation in self.operations)])
         return np.concatenate([words_of([MAGIC, version, len(rest) + 4 + omitted, checksum_of(rest)]), rest])
 
     @classmethod

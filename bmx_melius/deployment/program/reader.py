@@ -89,7 +89,7 @@ class _Totals:
     def add(self, place, operation, channels):
         attributes = operation.attributes
         self.operands += len(operation.inputs)
-        if OPERATIONS[operation.name].shape == 'convolution':
+        if operation.row.shape == 'convolution':
             groups = attributes['groups']
             filters = -(-(attributes['out_channels'] // groups) // FILTER_BLOCK) * FILTER_BLOCK
             self.groups += groups
@@ -187,7 +187,7 @@ class Reader:
             operation.array_numbers[array] = number
             if self.decodes:
                 operation.arrays[array] = elements
-        for array, facts in OPERATIONS[operation.name].arrays.items():
+        for array, facts in operation.row.arrays.items():
             if facts.ordered and array in operation.arrays and np.isnan(operation.arrays[array]).any():
                 raise ProgramError(f'{place.of(array)}: it contains NaN')
 
