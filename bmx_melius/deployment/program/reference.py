@@ -77,12 +77,11 @@ def _copied(operation, x, result):
     """Return the bytes per image of the windows of a convolution."""
     attributes = operation.attributes
     windows = result.height * result.width * attributes.get('kernel_h', 1) * attributes.get('kernel_w', 1)
-    if operation.name in ('conv', 'int8_conv'):
-        return (4 if operation.name == 'conv' else 8) * windows * x.channels
-    if operation.name == 'binary_conv':
+    products = operation.row.products
+    if products == 'binary':
         groups = attributes['groups']
         return 8 * windows * groups * -(-(x.channels // groups) // 64)
-    return 0
+    return {None: 0, 'floats': 4, 'int8': 8}[products] * windows * x.channels
 
 
 def check_memory(size, what='working memory'):
@@ -133,7 +132,7 @@ def infer_shapes(program, shapes):
 def apply(operation, inputs):
     """Return the array that an operation computes from the arrays `inputs`."""
     function, arguments = _FUNCTIONS[operation.name], {**operation.attributes, **operation.arrays}
-    if inputs[0].ndim == 2 and operation.name in ON_MAPS:
+    if inputs[0].ndim == 2 and operation.row.on_maps:
         return function(inputs[0][:, :, None, None], **arguments)[:, :, 0, 0]
     return function(*inputs, **arguments)
 
@@ -389,15 +388,3 @@ _FUNCTIONS = {
     'divide': lambda x, divisor: x / _of_channels(divisor, x),
     'softplus': _softplus,
 }
-ON_MAPS = (
-    'conv',
-    'binary_conv',
-    'int8_conv',
-    'integer_mean',
-    'integer_avg_pool',
-    'max_pool',
-    'avg_pool',
-    'global_avg_pool',
-    'global_max_pool',
-    'normalize',
-)
