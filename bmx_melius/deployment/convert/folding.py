@@ -5,7 +5,10 @@ import dataclasses
 
 import numpy as np
 
+from ..program.by_operation import ByOperation
 from ..program.program import Program
+
+_MERGING = ByOperation()  # (operation before, operation, whether into convolutions) -> what computes both, or None
 
 
 def fold_affines(program, into_convolutions=True):
@@ -34,8 +37,9 @@ def fold_affines(program, into_convolutions=True):
         source = operation.inputs[0]
         operation = dataclasses.replace(operation, inputs=tuple(number_of[read] for read in operation.inputs))
         before = number_of[source] - first
-        if operation.name in _MERGING and before >= 0 and readers[source] == 1 and number not in rounded:
-            merged = _MERGING[operation.name](operations[before], operation, into_convolutions)
+        merge = _MERGING.get(operation.name)
+        if merge and before >= 0 and readers[source] == 1 and number not in rounded:
+            merged = merge(operations[before], operation, into_convolutions)
             if merged is not None:
                 operations[before] = merged
                 number_of[number] = number_of.pop(source)
@@ -55,7 +59,8 @@ def _rounded_values(program):
     return rounded
 
 
-def _merged(before, affine, into_convolutions):
+@_MERGING.of('affine')
+def _merged_affine(before, affine, into_convolutions):
     scale, shift = (affine.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
     arrays = {name: array.astype(np.float64) for name, array in before.arrays.items()}
     attributes = before.attributes
@@ -69,6 +74,7 @@ def _merged(before, affine, into_convolutions):
     return _replaced(before, attributes, arrays)
 
 
+@_MERGING.of('scale_map')
 def _merged_scales(before, scale, _):
     """Merge factors of rows with those of columns, but not those of channels with those of positions, which have far fewer elements."""
     if before.name != scale.name or before.attributes['by_channel'] != scale.attributes['by_channel']:
@@ -76,9 +82,6 @@ def _merged_scales(before, scale, _):
     factor = before.arrays['factor'].astype(np.float64) * scale.arrays['factor'].astype(np.float64)
     _, height, width = factor.shape
     return _replaced(before, {**before.attributes, 'height': height, 'width': width}, {'factor': factor})
-
-
-_MERGING = {'affine': _merged, 'scale_map': _merged_scales}
 
 
 def _replaced(operation, attributes, arrays):

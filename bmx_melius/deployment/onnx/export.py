@@ -109,12 +109,25 @@ def _difference(operation, given, expected, found):
     """Return the largest difference of an element, relative to the sum of the magnitudes of its summands."""
     positive = dataclasses.replace(operation, arrays={name: np.abs(array) for name, array in operation.arrays.items()})
     magnitude = np.maximum(reference.apply(positive, [np.abs(x) for x in given]), np.finfo(np.float32).tiny)
-    if operation.name == 'elu':  # the difference of an exponential and 1
-        magnitude = magnitude + np.abs(operation.arrays['slope']).max()
-    elif operation.name == 'normalize':  # differences from the mean, divided by at least the root of eps
-        magnitude = np.abs(given[0]).max() / np.sqrt(operation.arrays['eps'][0]) + 1
+    if operation.name in _MAGNITUDES:
+        magnitude = _MAGNITUDES[operation.name](operation, given[0], magnitude)
     with np.errstate(invalid='ignore'):  # of infinities, which are equal
         return float(np.where(found == expected, 0, np.abs(found - expected) / magnitude).max())
+
+
+_MAGNITUDES = ByOperation()  # of summands that the operation on magnitudes does not add: (operation, input, that result) -> magnitude
+
+
+@_MAGNITUDES.of('elu')
+def _magnitude_of_elu(elu, _, magnitude):
+    """An exponential and 1 are subtracted."""
+    return magnitude + np.abs(elu.arrays['slope']).max()
+
+
+@_MAGNITUDES.of('normalize')
+def _magnitude_of_normalization(normalization, x, _):
+    """Differences from the mean are divided by at least the root of eps."""
+    return np.abs(x).max() / np.sqrt(normalization.arrays['eps'][0]) + 1
 
 
 def value_names(program, input_names):
