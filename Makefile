@@ -93,10 +93,11 @@ wheel-arm: $(NATIVE) $(VENV)/.ready-wheel ## cross-compile a manylinux wheel for
 	@tools/make_wheel.sh $(BIN)/python dist aarch64
 	@$(BIN)/python -W ignore tools/test_wheel_arm.py dist
 
-lint: $(LINT)/.ready ## check style, import contracts and the format of the C++ code (needs neither MXNet nor a compiler)
+lint: $(LINT)/.ready ## check style, import contracts, types and the format of the C++ code (needs neither MXNet nor a compiler)
 	$(LINT)/bin/ruff check
 	$(LINT)/bin/ruff format --check
 	PYTHONPATH=. $(LINT)/bin/lint-imports
+	$(LINT)/bin/mypy
 	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(LINT)/bin/clang-format --dry-run -Werror
 
 format: $(LINT)/.ready ## apply automatic fixes and format the code
@@ -108,7 +109,7 @@ pins: $(VENV)/.ready-pins ## write requirements/*.txt from setup.py and pyprojec
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/pin_requirements.py $(ARGS)
 
 clean: ## remove the environment and all build products
-	rm -rf $(VENV) $(VENV).lock $(LINT) $(LINT).lock build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV).lock $(LINT) $(LINT).lock build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache .mypy_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): requirements/tests.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(call rebuild,$(VENV))

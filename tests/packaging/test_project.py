@@ -26,7 +26,7 @@ PACKAGES = ('bmx_melius', 'model_zoo')
 LIBRARIES = ('bmx_melius._engine', 'bmx_melius._mxnet_op')  # named like modules of Python's, but none
 PYTHONS = ('3.8', '3.9', '3.10', '3.11')  # that MXNet supports
 WITHOUT_MXNET = ('3.12', '3.13')  # that only run packed networks
-TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'service-tests', 'pins')  # of requirements/NAME.txt
+TOOLS = ('docs', 'wheel', 'fuzz', 'scale', 'service-tests', 'pins')  # of requirements/NAME.txt, installed beside tests.txt
 SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
 
 
@@ -178,7 +178,7 @@ def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     extras = distribution['extras_require']
     wanted = distribution['install_requires'] + [one for extra in ('demo', 'serve', 'test') for one in extras[extra]]  # not bench: large
     assert unsatisfied(map(Requirement, wanted), pins_for(python, 'tests')) == []
-    tools = pins_for(python, 'tests', *TOOLS)  # one environment, except for lint.txt, which has the same versions
+    tools = pins_for(python, 'tests', *TOOLS)  # one environment
     optional = [one for extra in ('docs', 'score', 'ray') for one in extras[extra]]
     assert unsatisfied(map(Requirement, optional), tools) == []
 
@@ -253,7 +253,8 @@ def test_style_is_checked_without_mxnet_and_without_a_compiler():
         command = ['make', '--dry-run', 'LINT=nowhere', 'VENV=nothing', target]
         commands = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
         assert 'nowhere/bin/ruff' in commands and 'nothing' not in commands and 'setup.py' not in commands
-    assert not {'mxnet', 'numpy', 'bmx-melius'} & set(pins_for('3.11', 'lint'))
+    for python in PYTHONS + ('3.12',):
+        assert {'ruff', 'mypy', 'import-linter'} <= set(pins_for(python, 'lint')) and 'mxnet' not in pins_for(python, 'lint')
 
 
 def test_license_and_citation_exist_and_agree(distribution):

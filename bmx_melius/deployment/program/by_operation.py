@@ -1,9 +1,11 @@
 """Tables of functions by operation: what one part of the code does with each operation, such as writing it in C."""
 
+from typing import Any, Callable, Dict
+
 from .operation_table import OPERATIONS
 
 
-class ByOperation(dict):
+class ByOperation(Dict[str, Callable[..., Any]]):
     """Functions by the name of the operation they are for.
 
     >>> FORMS = ByOperation()
@@ -14,10 +16,10 @@ class ByOperation(dict):
     'the maximum in y'
     """
 
-    def of(self, *names):
+    def of(self, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Return a decorator that enters a function, or a method, for these operations."""
 
-        def enter(function):
+        def enter(function: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:
                 if name not in OPERATIONS or name in self:
                     raise ValueError(f'{name} is not an operation, or has a function: {function.__qualname__}')

@@ -6,7 +6,7 @@ elsewhere: its shape rule in `operations`, its definition in `reference`, its st
 """
 
 import dataclasses
-from typing import Dict, Optional, Tuple
+from typing import Dict, Literal, Optional, Tuple
 
 from .limits import MAX_CHANNELS, MAX_OPERANDS, MAX_SIZE
 
@@ -110,15 +110,15 @@ class OperationType:
     attributes: Dict[str, Tuple[int, int]] = dataclasses.field(default_factory=dict)
     arrays: Dict[str, Array] = dataclasses.field(default_factory=dict)
     shape: str = 'same'
-    elementwise: Optional[str] = None
+    elementwise: Optional[Literal['channels', 'values', 'positions']] = None
     like: Optional[str] = None
-    view: Optional[str] = None
-    rounds: str = 'never'
+    view: Optional[Literal['channels', 'shape']] = None
+    rounds: Literal['never', 'products', 'always'] = 'never'
     rounds_inputs: bool = False
     amplifies: bool = False
-    products: Optional[str] = None
-    reduces: Optional[str] = None
-    range: Optional[str] = None
+    products: Optional[Literal['floats', 'binary', 'int8']] = None
+    reduces: Optional[Literal['maximum', 'mean']] = None
+    range: Optional[Literal['bits', 'sums', 'limits', 'total', 'merged']] = None
     scales: Optional[str] = None
     rectifies: bool = False
     on_maps: bool = False
@@ -126,27 +126,27 @@ class OperationType:
     since: int = FIRST_VERSION
 
     @property
-    def is_local(self):
+    def is_local(self) -> bool:
         """Whether each element of the result depends only on the elements of the inputs at its position, and these are of its size."""
         return self.elementwise is not None and self.shape in ('same', 'equal')
 
     @property
-    def compares(self):
+    def compares(self) -> bool:
         """Whether it makes bits of real numbers."""
         return self.result == BITS_KIND
 
     @property
-    def is_exact(self):
+    def is_exact(self) -> bool:
         """Whether its results have no rounding errors even if its inputs have: bits, or numbers computed from bits."""
         return self.compares or self.kinds == (BITS_KIND,)
 
     @property
-    def moves(self):
+    def moves(self) -> bool:
         """Whether it only moves elements, of whatever kind."""
         return self.result is None
 
     @property
-    def is_integer_layer(self):
+    def is_integer_layer(self) -> bool:
         """Whether it belongs to layers of 8-bit integers, from the rounding of their input to their means."""
         return self.rounds_inputs and self.elementwise is None
 

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -30,11 +31,18 @@ def test_what_is_made_from_the_table_is_up_to_date(generator):
     assert stale == [], 'run make operations'
 
 
+def values_of(type, value):
+    """Return the values that a type allows: those of a Literal, also if it is optional; otherwise `value`."""
+    allowed = [one for part in (type, *typing.get_args(type)) if typing.get_origin(part) is typing.Literal for one in typing.get_args(part)]
+    return [*allowed, None] if allowed and None.__class__ in typing.get_args(type) else allowed or [value]
+
+
 def test_opcodes_count_from_one_and_names_have_a_rule_a_form_and_a_line_of_documentation():
     assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
     for name, row in OPERATIONS.items():
         assert row.shape in SHAPES and row.doc.endswith('.') and '\n' not in row.doc, name
-        assert row.elementwise in (None, 'channels', 'values', 'positions') and row.rounds in ('never', 'products', 'always'), name
+        for trait, type in typing.get_type_hints(OperationType).items():
+            assert getattr(row, trait) in values_of(type, getattr(row, trait)), (name, trait)
         assert (row.like is not None) == (row.elementwise == 'positions'), name
         assert row.elementwise != 'channels' or len(row.arrays) <= 2 and all(array.shape == ('C',) for array in row.arrays.values()), name
     assert {row.shape for row in OPERATIONS.values()} == set(SHAPES)
