@@ -5,17 +5,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := $(VENV)/.ready-native
 
-# Commands that write to the environment or compile the package wait for those of another `make` (tools/make_venv.sh).
-LOCKED := $(and $(shell command -v flock),flock $(VENV).lock)
+# Checking style needs neither MXNet nor a compiler: it has an environment to itself, which is made in seconds, of any Python with wheels of Grimp.
+LINT := .venv-lint
+LINT_PYTHON = $(or $(PYTHON),$(shell for python in python3 python3.12 python3.11 python3.10 python3.9 python3.8; do \
+	$$python -c 'import sys; sys.exit(not (3, 8) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done),python3)
+
+# Commands that write to an environment or compile the package wait for those of another `make` (tools/make_venv.sh).
+locked = $(and $(shell command -v flock),flock $(1).lock)
 
 # Each worker begins with a run of successive tests, so that fixtures of a module are seldom made twice; one that has finished takes over
 # half of what another has left, so that no core is idle at the end.
 PARALLEL := -n auto --dist worksteal
 
-# Rebuild the environment if its interpreter no longer starts (Python was upgraded, the folder was copied) or differs from PYTHON.
+# Rebuild an environment if its interpreter no longer starts (Python was upgraded, the folder was copied) or differs from PYTHON.
 VERSION := -c 'import sys; print(sys.version)'
-REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
-	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
+rebuild = $(shell test ! -e $(1)/.ready || test "$$('$(or $(PYTHON),$(1)/bin/python)' $(VERSION) 2>/dev/null)" = \
+	"$$($(1)/bin/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile) rebuild
 
@@ -88,32 +93,41 @@ wheel-arm: $(NATIVE) $(VENV)/.ready-wheel ## cross-compile a manylinux wheel for
 	@tools/make_wheel.sh $(BIN)/python dist aarch64
 	@$(BIN)/python -W ignore tools/test_wheel_arm.py dist
 
-lint: $(VENV)/.ready-lint ## check style, import contracts and the format of the C++ code
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/lint-imports
-	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run -Werror
+lint: $(LINT)/.ready ## check style, import contracts, types and the format of the C++ code (needs neither MXNet nor a compiler)
+	$(LINT)/bin/ruff check
+	$(LINT)/bin/ruff format --check
+	PYTHONPATH=. $(LINT)/bin/lint-imports
+	$(LINT)/bin/mypy
+	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(LINT)/bin/clang-format --dry-run -Werror
 
-format: $(VENV)/.ready-lint ## apply automatic fixes and format the code
-	$(BIN)/ruff check --fix-only
-	$(BIN)/ruff format
-	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
+format: $(LINT)/.ready ## apply automatic fixes and format the code
+	$(LINT)/bin/ruff check --fix-only
+	$(LINT)/bin/ruff format
+	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(LINT)/bin/clang-format -i
 
 pins: $(VENV)/.ready-pins ## write requirements/*.txt from setup.py and pyproject.toml (ARGS=--upgrade looks for newer versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/pin_requirements.py $(ARGS)
 
 clean: ## remove the environment and all build products
-	rm -rf $(VENV) $(VENV).lock build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV).lock $(LINT) $(LINT).lock build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache .mypy_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): requirements/tests.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(REBUILD)
+$(READY): requirements/tests.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(call rebuild,$(VENV))
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV) $(filter-out rebuild,$^)
 
 # Installing the package also compiles, but hides messages. This target compiles what has changed since or failed.
 $(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find bmx_melius/csrc -type f)
-	@$(LOCKED) $(BIN)/python setup.py --quiet build_ext --inplace
+	@$(call locked,$(VENV)) $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(addprefix $(VENV)/.ready-,docs fuzz lint pins scale service-tests wheel): $(VENV)/.ready-%: requirements/%.txt $(READY)
-	@$(LOCKED) $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
+$(LINT)/.ready: requirements/lint.txt $(call rebuild,$(LINT))
+	@echo 'Setting up $(LINT), once ...' >&2
+	@rm -f $@
+	@$(call locked,$(LINT)) sh -ec 'test ! -e $@ || exit 0; \
+		$(LINT_PYTHON) -m venv --clear $(LINT); \
+		$(LINT)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<; \
+		touch $@'
+
+$(addprefix $(VENV)/.ready-,docs fuzz pins scale service-tests wheel): $(VENV)/.ready-%: requirements/%.txt $(READY)
+	@$(call locked,$(VENV)) $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@

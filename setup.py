@@ -103,7 +103,6 @@ setup(
             'larq-compute-engine>=0.13,<0.17 ; python_version >= "3.10"',
         ],
         'docs': ['mkdocs-material>=9.7,<10', 'mkdocstrings[python]>=0.26,<2'],
-        'lint': ['clang-format>=14,<24', 'import-linter>=2,<3', 'ruff>=0.11,<1'],
     },
     entry_points={'console_scripts': ['bmx-melius = bmx_melius.__main__:main']},
     zip_safe=False,

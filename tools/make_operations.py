@@ -79,6 +79,8 @@ def _row(name, row):
         f'Elementwise::{name if row.elementwise == "channels" else "none"}',
         f'Combination::{(row.like or name) if row.elementwise in ("values", "positions") else "copy"}',
         f'ViewKind::{row.view or "none"}',
+        f'Products::{row.products or "none"}',
+        f'RangeRule::{row.range or "none"}',
         attributes,
     ]
     return f'    {{{", ".join(fields)}}},'
@@ -146,6 +148,13 @@ enum class ElementwiseForm {{none, channels, values, positions}};
 // What the result of an operation that computes nothing consists of: channels of its inputs, all elements in another shape.
 enum class ViewKind {{none, channels, shape}};
 
+// What an operation multiplies by weights, so how its multiplications are counted.
+enum class Products {{none, floats, binary, int8}};
+
+// The range of results that are integers: of the bits 0 or `low` and 1, of sums of signs, the limits that attributes
+// give, the sum of the ranges of the inputs, what these cover together. None if the results are real numbers.
+enum class RangeRule {{none, bits, sums, limits, total, merged}};
+
 inline constexpr Op kEpilogueOperations[] = {{{names}}};
 
 // Attributes of an operation. Those that it does not have are neutral.
@@ -179,6 +188,8 @@ struct OperationRow {{
     Elementwise elementwise;
     Combination combination;
     ViewKind view;
+    Products products;
+    RangeRule range;
     AttributeRows attributes;  // in the order of the file
 }};
 

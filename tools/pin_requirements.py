@@ -1,8 +1,8 @@
 """Write ``requirements/*.txt``: exact versions of what the extras in setup.py and the groups in pyproject.toml need. `make pins` runs it.
 
 uv resolves the versions for Linux and all Pythons that MXNet supports (`wheel`: from 3.9). Those in the files stay as long as they fit;
-the option --upgrade looks for newer ones. All files other than tests.txt are installed beside it, so they have its versions and list only
-what it does not.
+the option --upgrade looks for newer ones. All files other than tests.txt have its versions. They are installed beside it, so they list only
+what it does not; lint.txt has an environment to itself, so it lists everything.
 """
 
 import pathlib
@@ -12,11 +12,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'requirements'
 ALL = 'tests'  # the environment of `make demo` and `make test`
+WHOLE = (ALL, 'lint')  # with an environment to themselves
 FILES = {  # name -> extras, groups and the oldest Python
     ALL: (['demo', 'serve', 'test'], ['tests'], '3.8'),
     'docs': (['docs'], ['docs'], '3.8'),
     'fuzz': ([], ['fuzz'], '3.8'),
-    'lint': (['lint'], [], '3.8'),
+    'lint': ([], ['lint'], '3.8'),
     'pins': ([], ['pins'], '3.8'),
     'scale': (['score', 'ray'], [], '3.8'),
     'service-tests': ([], ['service-tests'], '3.8'),
@@ -44,7 +45,7 @@ def main(options):
         try:
             subprocess.run([*command, '--output-file', str(scratch)], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
             lines = [_without_environment(line) for line in scratch.read_text().splitlines() if not line.startswith('#')]
-            pins[name] = [line for line in lines if name == ALL or line not in pins[ALL]]
+            pins[name] = [line for line in lines if name in WHOLE or line not in pins[ALL]]
             scratch.write_text(HEADING + '\n'.join(pins[name]) + '\n')
             scratch.replace(path)
         finally:

@@ -68,7 +68,6 @@ USES = {
     'test': [f'python -m pytest -q -p no:cacheprovider {" ".join(map(str, TESTED))}'],
     'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --json'],
     'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
-    'lint': [f'ruff check {ROOT}', f'lint-imports --no-cache --config {ROOT}/pyproject.toml', 'clang-format --version'],
 }
 # Extras that pip cannot install by itself -> the reason.
 NOT_TESTED = {'horovod': 'is compiled against an installed MXNet, by the commands in docs/distributed.md'}

@@ -7,23 +7,7 @@ from ..nn import marks
 from .program.operations import BITS_KIND, HALF, INT8, array_shapes
 from .program.packed_operator import is_packed, read_structure
 
-_OPERATORS = {  # operations but convolutions -> operator of MXNet; others keep their names
-    **dict.fromkeys(('max_pool', 'avg_pool', 'global_max_pool', 'global_avg_pool', 'integer_avg_pool', 'integer_mean'), 'Pooling'),
-    'add': 'elemwise_add',
-    'multiply': 'broadcast_mul',
-    'concat': 'Concat',
-    'slice': 'slice_axis',
-    'flatten': 'Flatten',
-}
-_ATTRIBUTES = {
-    'max_pool': {'pool_type': 'max'},
-    'avg_pool': {'pool_type': 'avg'},
-    'global_max_pool': {'pool_type': 'max', 'global_pool': 'True'},
-    'global_avg_pool': {'pool_type': 'avg', 'global_pool': 'True'},
-    'integer_avg_pool': {'pool_type': 'avg'},
-    'integer_mean': {'pool_type': 'avg', 'global_pool': 'True'},
-}
-_CONVOLUTIONS = ('conv', 'binary_conv', 'int8_conv')
+_POOL_TYPES = {'maximum': 'max', 'mean': 'avg'}
 _UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a constant, what stands for 0: not parameters
 
 
@@ -116,13 +100,21 @@ class _Replacement:
 
 def _operator(operation, x):
     """Return the operator of MXNet that computes an operation on `x`."""
-    if operation.name in _CONVOLUTIONS:
+    if operation.row.products:
         return 'FullyConnected' if x.flat else 'Convolution'
-    return _OPERATORS.get(operation.name, operation.name)
+    return 'Pooling' if _is_pooling(operation.row) else operation.row.shown_as or operation.name
+
+
+def _is_pooling(row):
+    return row.reduces is not None and row.shape in ('pooling', 'global')
 
 
 def _attributes(operation):
-    attributes = dict(_ATTRIBUTES.get(operation.name, {}))
+    attributes, row = {}, operation.row
+    if _is_pooling(row):
+        attributes['pool_type'] = _POOL_TYPES[row.reduces]
+        if row.shape == 'global':
+            attributes['global_pool'] = 'True'
     if 'kernel_h' in operation.attributes:
         attributes.update({word: str(tuple(operation.attributes[f'{word}_{axis}'] for axis in 'hw')) for word in ('kernel', 'stride')})
         attributes['num_group'] = str(operation.attributes.get('groups', 1))
@@ -131,9 +123,9 @@ def _attributes(operation):
 
 def _marks(operation, x, planes):
     """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation."""
-    if operation.name == 'binary_conv':
+    if operation.row.products == 'binary':
         return {marks.ROLE: marks.DENSE if x.flat else marks.CONVOLUTION, 'bits': '1'}
-    if operation.name == 'threshold':
+    if operation.row.compares:
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(planes.bit_length()), 'method': 'sign' if planes == 1 else 'round'}
     return {}
 
@@ -142,7 +134,7 @@ def _variable_shape(operation, array, shape, x):
     """Return the shape of an array in MXNet; `shape` is that in the program."""
     if array != 'weight':
         return shape
-    outputs, *kernel, inputs = shape if operation.name == 'binary_conv' else (shape[0], *shape[2:], shape[1])
+    outputs, *kernel, inputs = shape if operation.row.products == 'binary' else (shape[0], *shape[2:], shape[1])
     return (outputs, inputs) if x.flat else (outputs, inputs, *kernel)
 
 
@@ -150,7 +142,7 @@ def _planes(program, values):
     """Return for each value of bits how many planes the convolutions that read it take from it."""
     planes = {}
     for number, operation in reversed(list(enumerate(program.operations, start=len(program.inputs)))):
-        read = operation.attributes['planes'] if operation.name == 'binary_conv' else planes.get(number, 1)
+        read = operation.attributes['planes'] if operation.row.products == 'binary' else planes.get(number, 1)
         for source in operation.inputs:
             if values[source].kind == BITS_KIND:
                 planes[source] = max(read, planes.get(source, 1))

@@ -348,7 +348,8 @@ class BinaryConv2D(HybridBlock):
         **convolution: Any,
     ) -> None:
         super().__init__(prefix=prefix, params=params)
-        bits, pad_value = convolution.get('bits', 1), convolution.get('pad_value', -1)
+        bits: int = convolution.get('bits', 1)
+        pad_value = convolution.get('pad_value', -1)
         if weight_bits not in (None, bits):
             if (bits, weight_bits) != (1, FULL_PRECISION):
                 raise UserError(

@@ -353,6 +353,7 @@ def quantize_in_parts(
     does not replace infinities by finite values; infinities give NaN.
     """
     quantizer = QUANTIZERS[method]
+    assert quantizer.surrogate is not None
     if encoding == 'bit':
         surrogate = quantizer.surrogate(F, x, threshold, 0.5)
         if threshold is not None:
@@ -361,6 +362,7 @@ def quantize_in_parts(
         return F.BlockGrad(x >= 0), zero_with_gradient(F, surrogate)
     if threshold is not None:
         x = clip(F, x, -FINITE, FINITE)
+    assert quantizer.rounded is not None
     surrogate = quantizer.surrogate(F, x, threshold, 1)
     return F.BlockGrad(quantizer.rounded(F, x, surrogate, bits)), zero_with_gradient(F, surrogate)
 

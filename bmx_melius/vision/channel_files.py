@@ -35,7 +35,8 @@ def npy_shape(content: bytes) -> Tuple[int, int, int]:
     shape = npy_header(content).shape
     if len(shape) not in (2, 3):
         raise ValueError('it must have an array with the axes height, width and channels, or height and width')
-    return (*shape, 1)[:3]
+    height, width, channels = (*shape, 1)[:3]
+    return height, width, channels
 
 
 def npy_pixels(content: bytes, limit: int) -> np.ndarray:
@@ -123,7 +124,7 @@ def tiff_pixels(content: bytes, limit: int) -> Tuple[np.ndarray, int]:
             (height, width * side_by_side),
             (block[0], block[1] * side_by_side),
             tiled,
-            *bits,
+            min(bits),
             compression,
             parts[first : first + number],
         )

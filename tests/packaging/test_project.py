@@ -26,7 +26,7 @@ PACKAGES = ('bmx_melius', 'model_zoo')
 LIBRARIES = ('bmx_melius._engine', 'bmx_melius._mxnet_op')  # named like modules of Python's, but none
 PYTHONS = ('3.8', '3.9', '3.10', '3.11')  # that MXNet supports
 WITHOUT_MXNET = ('3.12', '3.13')  # that only run packed networks
-TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'service-tests', 'pins')  # of requirements/NAME.txt
+TOOLS = ('docs', 'wheel', 'fuzz', 'scale', 'service-tests', 'pins')  # of requirements/NAME.txt, installed beside tests.txt
 SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
 
 
@@ -179,7 +179,7 @@ def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     wanted = distribution['install_requires'] + [one for extra in ('demo', 'serve', 'test') for one in extras[extra]]  # not bench: large
     assert unsatisfied(map(Requirement, wanted), pins_for(python, 'tests')) == []
     tools = pins_for(python, 'tests', *TOOLS)  # one environment
-    optional = [one for extra in ('lint', 'docs', 'score', 'ray') for one in extras[extra]]
+    optional = [one for extra in ('docs', 'score', 'ray') for one in extras[extra]]
     assert unsatisfied(map(Requirement, optional), tools) == []
 
 
@@ -232,13 +232,29 @@ def test_where_mxnet_is_missing_a_python_that_it_does_not_support_is_named(monke
     assert how_to_install_mxnet() == expected
 
 
-def test_the_release_runs_targets_that_exist_and_publishes_only_what_was_tested():
-    jobs = yaml.safe_load((ROOT / '.github' / 'workflows' / 'release.yml').read_text())['jobs']
-    commands = ' '.join(step.get('run', '') for job in jobs.values() for step in job['steps'])
-    targets = set(re.findall(r'\bmake (?:\S+=\S+ )*([a-z-]+)', commands))
-    assert targets >= {'lint', 'test', 'wheel'}
-    assert targets <= set(re.findall(r'^([a-z-]+):', (ROOT / 'Makefile').read_text(), re.MULTILINE))
-    assert set(jobs['publish']['needs']) == set(jobs) - {'publish'}
+def test_pull_requests_and_releases_are_checked_and_only_what_was_tested_is_published():
+    checks, release = (yaml.safe_load((ROOT / '.github' / 'workflows' / name).read_text()) for name in ('checks.yml', 'release.yml'))
+    assert set(checks[True]) == {'pull_request', 'workflow_call'}  # YAML reads `on` as true
+    assert release['jobs']['checks'] == {'uses': './.github/workflows/checks.yml'}
+    assert targets_of(checks) == {'lint', 'test'} and 'wheel' in targets_of(release)
+    assert targets_of(checks) | targets_of(release) <= set(re.findall(r'^([a-z-]+):', (ROOT / 'Makefile').read_text(), re.MULTILINE))
+    assert set(release['jobs']['publish']['needs']) == set(release['jobs']) - {'publish'}
+
+
+def targets_of(workflow):
+    commands = ' '.join(step.get('run', '') for job in workflow['jobs'].values() for step in job.get('steps', []))
+    return set(re.findall(r'\bmake (?:\S+=\S+ )*([a-z-]+)', commands))
+
+
+def test_style_is_checked_without_mxnet_and_without_a_compiler():
+    """`make lint` and `make format` only use an environment to themselves."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith('MAKE')}
+    for target in ('lint', 'format'):
+        command = ['make', '--dry-run', 'LINT=nowhere', 'VENV=nothing', target]
+        commands = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
+        assert 'nowhere/bin/ruff' in commands and 'nothing' not in commands and 'setup.py' not in commands
+    for python in PYTHONS + ('3.12',):
+        assert {'ruff', 'mypy', 'import-linter'} <= set(pins_for(python, 'lint')) and 'mxnet' not in pins_for(python, 'lint')
 
 
 def test_license_and_citation_exist_and_agree(distribution):

@@ -10,7 +10,7 @@ from bmx_melius.deployment.program.program import Program
 from support.packed import operation, window
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
-ROUNDING = ('round', 'rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')  # round their inputs
+STEPS = tuple(name for name, row in OPERATIONS.items() if row.compares or row.rounds_inputs)  # amplify rounding errors of their inputs
 SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations, drawn at random, seldom follow one another so
     ('conv', 'affine', 'relu', 'conv', 'relu', 'max_pool'),
     ('affine', 'max_pool', 'relu', 'shuffle', 'conv', 'affine', 'relu'),
@@ -53,7 +53,7 @@ class Maker:
         self.numpy = np.random.RandomState(random.getrandbits(32))
         self.inputs, self.values, self.operations, self.bounds = [], [], [], []
         self.sequence = ()  # names of operations to add next, each on the value of the one before
-        unwanted = set() if exact else {'threshold', *ROUNDING}
+        unwanted = set() if exact else set(STEPS)
         self.sequences = [names for names in SEQUENCES if set(names) <= set(self.names) - unwanted]
         for _ in range(random.choice((1, 1, 1, 2))):
             flat = random.random() < 0.2
@@ -175,12 +175,7 @@ class Maker:
         inputs, units = zip(*(self.bounds[number] for number in operation.inputs))
         unit = min(1, *units)
         rounds = OPERATIONS[name].rounds == 'always'
-        if (
-            self.exact
-            and rounds
-            or not self.exact
-            and (name == 'threshold' or name in ROUNDING or (rounds or name == 'clip') and inputs[0] > ROUNDED)
-        ):
+        if self.exact and rounds or not self.exact and (name in STEPS or (rounds or name == 'clip') and inputs[0] > ROUNDED):
             return None
         if 'kernel_h' in a and name in ('conv', 'binary_conv'):
             weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])

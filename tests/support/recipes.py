@@ -127,67 +127,44 @@ def add_quantizer(project):
 # --- an operation of the packed format ------------------------------------------------------------------------------------------------
 
 OPERATION = 'Adding an operation to the packed format'
+FIRST_NUMBER = 37  # in the recipes
 
 
 def add_operation(project):
-    """Add the operation of the recipe. Its number is the next one."""
-    row, function, rule, loop, kernel, method, test = code_of(OPERATION, r'\w+')
-    number = max(row.opcode for row in OPERATIONS.values()) + 1
-    assert 'in place of 37,' in SECTIONS[OPERATION] and 'OperationType(37, ' in row
-    project.add_rows(file_of(OPERATION, row), row.replace('OperationType(37, ', f'OperationType({number}, '))
-    project.add_rows(file_of(OPERATION, function), function)
+    """Add the operation of the first recipe. Its number is the next one."""
+    row, function, rule, loop, kernel, method, test = code_of(OPERATION, r'\w+')[:7]
+    add_row(project, row, 37)
+    project.add_rows('bmx_melius/deployment/program/reference.py', function)
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.append(file_of(OPERATION, kernel), f'\n{kernel}')
-    project.replace('onnx/export.py', r'^    def maximum\(self', method.replace('\\', r'\\') + r'\n\g<0>')
+    project.replace('onnx/export.py', r"^    @_FORMS.of\('maximum'\)\n", method.replace('\\', r'\\') + r'\n\g<0>')
     project.add_rows(file_of(OPERATION, test), test)
     project.replace('elementwise_loops.h', r'^        case Elementwise::none:\n', loop + r'\g<0>')
 
 
-REVERSE_STEP = r"""StepPtr reverse_step(Source source, Slab output) {
-    return row_step({std::move(source)}, output, [](float* x, float*, int pixels, int channels) {
-        for (int pixel = 0; pixel < pixels; pixel++) {
-            std::reverse(x + pixel * channels, x + (pixel + 1) * channels);
-        }
-    });
-}
-
-"""
-
-REVERSE_IN_ONNX = r"""    def reverse(self, value, x):
-        return self._add('Gather', x, self._constant('order', np.arange(value.channels)[::-1]), axis=1)
-
-"""
-
-REVERSE_RULE = """
-
-@rule('reverse')
-def _reverse(builder, node):
-    \"\"\"Convert the reversed order of the channels.\"\"\"
-    if integers(node.attributes['axis']) != (1,):
-        raise UnsupportedError('it reverses another axis than the channels')
-    (source,) = builder.network.sources(node)
-    builder.set(node, builder.add('reverse', [builder.real(source)]))
-"""
+def add_row(project, row, number):
+    """Add a row of the table of operations with the next number in place of that in the recipe."""
+    table = project.folder / 'bmx_melius' / 'deployment' / 'program' / 'operation_table.py'
+    assert f'in place of {FIRST_NUMBER},' in SECTIONS[OPERATION] and row.count(str(number)) == 1
+    next_number = max(row.opcode for row in OPERATIONS.values()) + 1 + number - FIRST_NUMBER
+    project.add_rows(table.relative_to(project.folder), row.replace(str(number), str(next_number)))
 
 
 def add_operation_with_a_step(project):
-    """Add the reversed order of the channels: a row, a definition, a rule, and a step with its case, as `expand` has them."""
-    number = max(row.opcode for row in OPERATIONS.values()) + 2
-    program = 'bmx_melius/deployment/program/'
-    project.add_rows(
-        f'{program}operation_table.py', f"OPERATIONS = {{\n    ...\n    'reverse': OperationType({number}, 'Channels.'),\n}}\n"
-    )
-    project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
-    project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
-    project.replace('onnx/export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
-    project.replace('map_steps.h', r'^StepPtr expand_step', r'StepPtr reverse_step(Source source, Slab output);\n\g<0>')
-    project.replace('map_steps.cc', r'^StepPtr expand_step', REVERSE_STEP + r'\g<0>')
-    project.replace(
-        'lowering.cc',
-        r'^            case Op::expand:\n',
-        r'            case Op::reverse:\n                return reverse_step(source(group), output(group));\n\g<0>',
-    )
-    assert [name for name in ('map_steps.cc', 'lowering.cc') if f'{name}`' not in SECTIONS[OPERATION]] == []
+    """Add the operation of the second recipe, before others of its kind."""
+    row, function, rule, declaration, step, case, kernel, lowering, method, test = code_of(OPERATION, r'\w+')[7:]
+    add_row(project, row, 38)
+    project.add_rows('bmx_melius/deployment/program/reference.py', function)
+    project.append(file_of(OPERATION, rule), f'\n\n{rule}')
+    project.replace('map_steps.h', r'^StepPtr expand_step', f'{declaration}\\g<0>')
+    project.replace('map_steps.cc', r'^StepPtr expand_step', f'{step}\n\\g<0>')
+    project.replace('lowering.cc', r'^            case Op::expand:\n', f'{case}\\g<0>')
+    project.append(file_of(OPERATION, kernel), f'\n{kernel}')
+    project.replace('layer_calls.py', r"^    @FORMS.of\('upsample'\)\n", f'{lowering}\n\\g<0>')
+    project.replace('onnx/export.py', r"^    @_FORMS.of\('maximum'\)\n", f'{method}\n\\g<0>')
+    project.add_rows('tests/deployment/program/test_reference.py', test)
+    named = [file_of(OPERATION, code).rsplit('/')[-1] for code in (declaration, step, case, lowering)]
+    assert named == ['map_steps.h', 'map_steps.cc', 'lowering.cc', 'layer_calls.py']
 
 
 # --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------

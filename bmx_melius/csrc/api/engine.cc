@@ -198,9 +198,10 @@ StepReport Engine::report(const Step& step, const std::vector<Value>& values, in
         }
         const Attributes& a = operation.attributes;
         report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.groups) * a.taps();
-        report.kind = operation.op == Op::binary_conv ? MacKind::binary
-                      : operation.op == Op::int8_conv ? MacKind::int8
-                                                      : MacKind::floats;
+        const Products products = row_of(operation.op).products;
+        report.kind = products == Products::binary ? MacKind::binary
+                      : products == Products::int8 ? MacKind::int8
+                                                   : MacKind::floats;
     }
     if (!step.operations.empty()) {
         const Value& result = values[program_.value_of(step.operations.back())];

@@ -8,49 +8,43 @@ namespace {
 
 Range range_of(const Program& program, const Operation& operation, const std::vector<Range>& ranges) {
     const Attributes& a = operation.attributes;
-    const Range& x = ranges[operation.inputs[0]];
-    switch (operation.op) {
-        case Op::threshold:
-            return {true, 0, 1};
-        case Op::expand:
+    Range range = ranges[operation.inputs[0]];
+    switch (row_of(operation.op).range) {
+        case RangeRule::bits:
             return {true, double(a.low), 1};
-        case Op::binary_conv: {
+        case RangeRule::sums: {
             const int64_t n = a.taps() * (program.values()[operation.inputs[0]].channels / a.groups);
             const bool halves = a.offset && a.pad_value == 0 && a.padded();
             return {!halves, a.offset ? 0 : -double(n), double(n)};
         }
-        case Op::rescale:
-        case Op::int8_conv:
+        case RangeRule::limits:
             return {true, double(a.result_min), double(a.result_max)};
-        case Op::add: {
-            const Range& y = ranges[operation.inputs[1]];
-            return {x.integers && y.integers, x.low + y.low, x.high + y.high};
-        }
-        case Op::concat: {
-            Range range = x;
+        case RangeRule::total:
+            for (size_t i = 1; i < operation.inputs.size(); i++) {
+                const Range& y = ranges[operation.inputs[i]];
+                range = {range.integers && y.integers, range.low + y.low, range.high + y.high};
+            }
+            return range;
+        case RangeRule::merged:
             for (int input : operation.inputs) {
                 const Range& y = ranges[input];
                 range = {range.integers && y.integers, std::min(range.low, y.low), std::max(range.high, y.high)};
             }
             return range;
-        }
-        case Op::slice:
-        case Op::shuffle:
-        case Op::flatten:
-        case Op::unflatten:
-            return x;
-        default:
-            return {};  // floats
+        case RangeRule::none:
+            break;
     }
+    return {};  // floats
 }
+
+bool takes_packed(const Operation& operation) { return row_of(operation.op).products == Products::binary; }
 
 // Returns for each value whether only binary convolutions read it, directly or through renaming flattens.
 std::vector<bool> find_only_packed(const Program& program) {
     std::vector<bool> only_packed(program.values().size(), true);
     for (int i = static_cast<int>(program.operations().size()) - 1; i >= 0; i--) {
         const Operation& operation = program.operations()[i];
-        const bool packs =
-            operation.op == Op::binary_conv || (is_renaming(program, i) && only_packed[program.value_of(i)]);
+        const bool packs = takes_packed(operation) || (is_renaming(program, i) && only_packed[program.value_of(i)]);
         for (int input : operation.inputs) {
             only_packed[input] = only_packed[input] && packs;
         }
@@ -87,11 +81,11 @@ Facts find_facts(const Program& program) {
             facts.consumers[input].push_back(i);
         }
         facts.ranges[result] = range_of(program, operation, facts.ranges);
-        if (operation.op == Op::threshold && only_packed[result]) {
+        if (row_of(operation.op).result == Result::bits && only_packed[result]) {
             facts.packed_by[result] = i;
         } else if (is_renaming(program, i)) {
             facts.packed_by[result] = facts.packed_by[x];
-        } else if (operation.op == Op::binary_conv) {
+        } else if (takes_packed(operation)) {
             const int threshold = facts.packed_by[x];
             facts.binary_readers[threshold < 0 ? x : program.operations()[threshold].inputs[0]].push_back(i);
         }
@@ -118,7 +112,7 @@ bool is_epilogue(Op op) {
 bool is_depthwise(const Program& program, int operation) {
     const Operation& o = program.operations()[operation];
     const Attributes& a = o.attributes;
-    return o.op == Op::conv && a.taps() > 1 && a.groups > 1 && a.groups == a.out_channels &&
+    return row_of(o.op).products == Products::floats && a.taps() > 1 && a.groups > 1 && a.groups == a.out_channels &&
            a.groups == program.values()[o.inputs[0]].channels;
 }
 

@@ -85,7 +85,7 @@ class Placer {
     }
 
     int convolution_of(const Group& group) const {
-        const bool compares = program_.operations()[group.operations[0]].op == Op::threshold;
+        const bool compares = row_of(program_.operations()[group.operations[0]].op).result == Result::bits;
         return group.operations[compares ? 1 : 0];
     }
 

@@ -58,7 +58,7 @@ bool is_view(const Program& program, int operation) {
 
 Parts viewed_parts(const Program& program, const Views& views, int operation) {
     const Operation& o = program.operations()[operation];
-    if (o.op == Op::slice) {
+    if (row_of(o.op).shape == ShapeRule::cut_shape) {
         return sliced(views.parts[o.inputs[0]], o.attributes.begin, o.attributes.end);
     }
     Parts parts;

@@ -109,6 +109,13 @@ enum class Combination {copy, add, multiply, maximum};
 // What the result of an operation that computes nothing consists of: channels of its inputs, all elements in another shape.
 enum class ViewKind {none, channels, shape};
 
+// What an operation multiplies by weights, so how its multiplications are counted.
+enum class Products {none, floats, binary, int8};
+
+// The range of results that are integers: of the bits 0 or `low` and 1, of sums of signs, the limits that attributes
+// give, the sum of the ranges of the inputs, what these cover together. None if the results are real numbers.
+enum class RangeRule {none, bits, sums, limits, total, merged};
+
 inline constexpr Op kEpilogueOperations[] = {Op::affine, Op::relu};
 
 // Attributes of an operation. Those that it does not have are neutral.
@@ -175,6 +182,8 @@ struct OperationRow {
     Elementwise elementwise;
     Combination combination;
     ViewKind view;
+    Products products;
+    RangeRule range;
     AttributeRows attributes;  // in the order of the file
 };
 
@@ -304,42 +313,42 @@ inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {
 
 // By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {
-    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kConvAttributes, 14}},
-    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kBinaryConvAttributes, 15}},
-    {"threshold", 1, 1, true, false, Result::bits, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"affine", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::affine, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"relu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::relu, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kMaxPoolAttributes, 9}},
-    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kAvgPoolAttributes, 10}},
-    {"global_avg_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"add", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::add, ViewKind::none, {nullptr, 0}},
-    {"concat", 1, 4096, true, true, Result::same, ShapeRule::joined_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, {nullptr, 0}},
-    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, {kSliceAttributes, 2}},
-    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kShuffleAttributes, 1}},
-    {"flatten", 1, 1, true, true, Result::same, ShapeRule::flat_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, {nullptr, 0}},
-    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kExpandAttributes, 1}},
-    {"prelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::prelu, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"clip", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::clip, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"sigmoid", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::sigmoid, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"abs", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::abs, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"multiply", 2, 2, true, false, Result::real, ShapeRule::broadcast_shape, ElementwiseForm::values, Elementwise::none, Combination::multiply, ViewKind::none, {nullptr, 0}},
-    {"channel_mean", 1, 1, true, false, Result::real, ShapeRule::one_channel_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, ViewKind::none, {kScaleMapAttributes, 3}},
-    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, ViewKind::none, {kShiftMapAttributes, 3}},
-    {"unflatten", 1, 1, true, true, Result::same, ShapeRule::map_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, {nullptr, 0}},
-    {"elu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::elu, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"gelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::gelu, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kUpsampleAttributes, 3}},
-    {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kNormalizeAttributes, 2}},
-    {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, ViewKind::none, {nullptr, 0}},
-    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kRescaleAttributes, 3}},
-    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kInt8ConvAttributes, 15}},
-    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kIntegerMeanAttributes, 1}},
-    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, {kIntegerAvgPoolAttributes, 11}},
-    {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, {nullptr, 0}},
-    {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, {nullptr, 0}},
+    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, RangeRule::none, {kConvAttributes, 14}},
+    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::binary, RangeRule::sums, {kBinaryConvAttributes, 15}},
+    {"threshold", 1, 1, true, false, Result::bits, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {nullptr, 0}},
+    {"affine", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::affine, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"relu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::relu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kMaxPoolAttributes, 9}},
+    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kAvgPoolAttributes, 10}},
+    {"global_avg_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"add", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::total, {nullptr, 0}},
+    {"concat", 1, 4096, true, true, Result::same, ShapeRule::joined_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {nullptr, 0}},
+    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {kSliceAttributes, 2}},
+    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::merged, {kShuffleAttributes, 1}},
+    {"flatten", 1, 1, true, true, Result::same, ShapeRule::flat_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, RangeRule::merged, {nullptr, 0}},
+    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {kExpandAttributes, 1}},
+    {"prelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::prelu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"clip", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::clip, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"sigmoid", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::sigmoid, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"abs", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::abs, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"multiply", 2, 2, true, false, Result::real, ShapeRule::broadcast_shape, ElementwiseForm::values, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"channel_mean", 1, 1, true, false, Result::real, ShapeRule::one_channel_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {kScaleMapAttributes, 3}},
+    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::none, {kShiftMapAttributes, 3}},
+    {"unflatten", 1, 1, true, true, Result::same, ShapeRule::map_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, RangeRule::merged, {nullptr, 0}},
+    {"elu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::elu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"gelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::gelu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kUpsampleAttributes, 3}},
+    {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kNormalizeAttributes, 2}},
+    {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::limits, {kRescaleAttributes, 3}},
+    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::int8, RangeRule::limits, {kInt8ConvAttributes, 15}},
+    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kIntegerMeanAttributes, 1}},
+    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kIntegerAvgPoolAttributes, 11}},
+    {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
 };
 constexpr int kOperationCount = 36;
 

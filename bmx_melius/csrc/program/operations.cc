@@ -28,16 +28,17 @@ bool slide(const Attributes& a, Value& result) {
     return result.height > 0 && result.width > 0;
 }
 
-bool convolve(Op op, const Attributes& a, Value& result) {
+bool convolve(Products products, const Attributes& a, Value& result) {
     if (result.channels % a.groups || a.out_channels % a.groups || result.channels / a.groups % a.planes) {
         return false;
     }
     const int64_t window = a.taps() * result.channels;
     const int64_t weights = window / a.groups;  // of an output
-    if (op == Op::binary_conv ? weights >= kMaxWeights : op == Op::int8_conv && weights >= kMaxInt8Weights) {
+    if ((products == Products::binary && weights >= kMaxWeights) ||
+        (products == Products::int8 && weights >= kMaxInt8Weights)) {
         return false;
     }
-    if (op != Op::binary_conv && window >= kMaxElements) {
+    if (products != Products::binary && window >= kMaxElements) {
         return false;
     }
     result.channels = a.out_channels;
@@ -71,7 +72,7 @@ bool infer(const Operation& operation, const Inputs& inputs, Value& result) {
         case ShapeRule::same_shape:
             return true;
         case ShapeRule::convolution_shape:
-            return convolve(operation.op, a, result);
+            return convolve(row_of(operation.op).products, a, result);
         case ShapeRule::pooling_shape:
             return pool(a, result);
         case ShapeRule::global_shape:

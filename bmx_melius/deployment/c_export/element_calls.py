@@ -1,11 +1,14 @@
 """A program as calls of the kernels: moves of values, and operations on single elements."""
 
 from ...arithmetic import ceil_div
-from ..program.operation_table import BITS_KIND, MAX_BYTE, OPERATIONS
+from ..program.by_operation import ByOperation
+from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import REAL_KIND, Value
 from .calls import Calls, Pointer
 from .facts import Facts
 from .values import TYPES, Bits, Buffer, Parameter, Piece, aligned, common_kind, kind_of, slice_of, total_range, with_range
+
+FORMS = ByOperation()  # methods of `Lowering` and its bases: (number, operation, `Value` of the result) -> pieces or bits of the result
 
 
 class Moves:
@@ -135,7 +138,7 @@ class Moves:
 
 
 class Elementwise(Moves):
-    """Operations on single elements and moves: (number, operation, `Value` of the result) -> pieces or bits of the result."""
+    """Operations on single elements and moves."""
 
     def changed(self, number, value, template, constants=(), result='f32'):
         """Apply a kernel to each piece of a value, in place if possible.
@@ -163,6 +166,7 @@ class Elementwise(Moves):
             first += piece.channels
         return results
 
+    @FORMS.of('affine')
     def affine(self, number, operation, _):
         if number in self.facts.pixels:
             return self.values[0]
@@ -182,6 +186,7 @@ class Elementwise(Moves):
             shift = shift + self.program.operations[before].arrays['bias'] * scale
         return ('scale', scale), ('shift', shift)
 
+    @FORMS.of('relu')
     def relu(self, number, operation, _):
         (value,) = operation.inputs
         if self._is_positive(value):
@@ -190,6 +195,7 @@ class Elementwise(Moves):
         pieces = self.changed(number, value, 'bmx_relu_signed', result=None)
         return [with_range(piece, range and (max(range[0], 0), max(range[1], 0))) for piece, range in zip(pieces, ranges)]
 
+    @FORMS.of('abs')
     def abs(self, number, operation, _):
         (value,) = operation.inputs
         if self._is_positive(value):
@@ -204,12 +210,14 @@ class Elementwise(Moves):
 
     def elementwise(self, number, operation, _):
         """Call the kernel of an operation on elements and constants of their channels."""
-        constants = tuple((name, operation.arrays[name]) for name in OPERATIONS[operation.name].arrays)
+        constants = tuple((name, operation.arrays[name]) for name in operation.row.arrays)
         return self.changed(number, operation.inputs[0], f'bmx_{operation.name}_value', constants)
 
+    @FORMS.of('add')
     def add(self, number, operation, shape):
         return self.combined(number, operation, shape, lambda x, y: (x[0] + y[0], x[1] + y[1]))
 
+    @FORMS.of('maximum')
     def maximum(self, number, operation, shape):
         return self.combined(number, operation, shape, lambda x, y: (max(x[0], y[0]), max(x[1], y[1])))
 
@@ -236,6 +244,7 @@ class Elementwise(Moves):
         owners = [other for other in pieces if other.buffer is piece.buffer]
         return piece.kind == kind and self.is_free_after(piece, number, owners[:1]) and len(owners) == 1
 
+    @FORMS.of('multiply')
     def multiply(self, number, operation, shape):
         x, y = operation.inputs
         factor = self.shapes[y]
@@ -250,9 +259,11 @@ class Elementwise(Moves):
             self.to.call('bmx_multiply_value', span, shape.width, other, *steps, piece, value=other.kind)
         return results
 
+    @FORMS.of('scale_map')
     def scale_map(self, number, operation, shape):
         return self.with_map(number, operation, shape, 'bmx_multiply_value', operation.arrays['factor'])
 
+    @FORMS.of('shift_map')
     def shift_map(self, number, operation, shape):
         return self.with_map(number, operation, shape, 'bmx_shift_value', operation.arrays['summand'])
 
@@ -280,6 +291,7 @@ class Elementwise(Moves):
 
     # --- moves
 
+    @FORMS.of('concat')
     def concat(self, _, operation, shape):
         if shape.kind == BITS_KIND:
             result, first = self._cleared(shape), 0
@@ -289,6 +301,7 @@ class Elementwise(Moves):
             return result
         return [piece for value in operation.inputs for piece in self.pieces(value)]
 
+    @FORMS.of('slice')
     def slice(self, _, operation, shape):
         begin, end = operation.attributes['begin'], operation.attributes['end']
         (value,) = operation.inputs
@@ -298,6 +311,7 @@ class Elementwise(Moves):
             return result
         return slice_of(self.pieces(value), begin, end)
 
+    @FORMS.of('shuffle')
     def shuffle(self, _, operation, shape):
         groups, first = operation.attributes['groups'], 0
         (value,) = operation.inputs
@@ -316,6 +330,7 @@ class Elementwise(Moves):
             first += piece.channels
         return [result]
 
+    @FORMS.of('flatten')
     def flatten(self, number, operation, shape):
         (value,) = operation.inputs
         x = self.shapes[value]
@@ -337,10 +352,12 @@ class Elementwise(Moves):
             first += piece.channels
         return [result]
 
+    @FORMS.of('unflatten')
     def unflatten(self, _, operation, shape):
         (value,) = operation.inputs
         return self.values[value] if shape.kind == BITS_KIND else self.pieces(value)
 
+    @FORMS.of('expand')
     def expand(self, _, operation, shape):
         low = operation.attributes['low']
         bits, result = self.values[operation.inputs[0]], self.new('i16', shape.channels, shape, (low, 1))

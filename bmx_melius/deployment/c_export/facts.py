@@ -5,7 +5,6 @@ import numpy as np
 from ..program import reference
 from ..program.operation_table import EPILOGUE, MAX_BYTE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS
 
-_INTEGERS = ('rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')
 _ROUNDING = 0.25  # of normalized pixels that are scaled again, far less than half a pixel and far more than float32 needs
 
 
@@ -35,7 +34,7 @@ class Facts:
 
     def __init__(self, program, values, spec=None):
         self.program, self.values, self.first = program, values, len(program.inputs)
-        self.has_integers = any(operation.name in _INTEGERS for operation in program.operations)
+        self.has_integers = any(operation.row.is_integer_layer for operation in program.operations)
         self._consumers = [[] for _ in values]
         for number, operation in enumerate(program.operations):
             for source in operation.inputs:
@@ -48,8 +47,8 @@ class Facts:
         scaling = self.only_consumer(0)
         if self.first > 1 or self.values[0].flat or self.values[0].channels != spec.channels or scaling is None:
             return ()
-        rounding = self.follower(scaling, 'rescale')
-        if rounding is None or self.program.operations[scaling].name != 'affine':
+        rounding = self.follower(scaling, lambda row: row.scales and row.is_integer_layer)
+        if rounding is None or not _scales_reals(self.program.operations[scaling].row):
             return ()
         pixels = np.broadcast_to(np.arange(MAX_BYTE + 1, dtype=np.uint8), (1, spec.channels, 1, MAX_BYTE + 1))
         scaled = reference.apply(self.program.operations[scaling], [spec.normalized(pixels)])
@@ -61,26 +60,26 @@ class Facts:
         consumers = self._consumers[value]
         return consumers[0] if len(consumers) == 1 and value not in self._outputs else None
 
-    def follower(self, operation, name):
-        """Return the number of the only operation that reads the result of another one, if it has that name, else None."""
+    def follower(self, operation, suits):
+        """Return the number of the only operation that reads the result of another one, if its row of the table `suits`, else None."""
         consumer = self.only_consumer(self.first + operation)
-        return consumer if consumer is not None and self.program.operations[consumer].name == name else None
+        return consumer if consumer is not None and suits(self.program.operations[consumer].row) else None
 
     def is_view(self, number):
         """Return whether an operation moves no data: its result, if it is real, lies where its inputs do."""
         operation = self.program.operations[number]
-        view, x = OPERATIONS[operation.name].view, self.values[operation.inputs[0]]
+        view, x = operation.row.view, self.values[operation.inputs[0]]
         return view == 'channels' or (view == 'shape' and x.height * x.width == 1)
 
     def is_deferred(self, number):
         """Return whether an operation is carried out after the pooling that follows it; see `layer_calls`."""
-        deferred = self.program.operations[number].name in ('affine', 'rescale') and number not in self.pixels
-        return deferred and self.follower(number, 'max_pool') is not None
+        deferred = self.program.operations[number].row.scales is not None and number not in self.pixels
+        return deferred and self.follower(number, lambda row: row.reduces == 'maximum' and row.shape == 'pooling') is not None
 
     def common_scale(self, number):
-        """Return scale and shift of an operation that only scales outputs, all their channels alike; else None."""
+        """Return scale and shift of an ``affine`` that only scales outputs, all their channels alike; else None."""
         operation = self.program.operations[number]
-        if operation.name != 'affine' or self.readers(self.first + number) != {len(self.program.operations)}:
+        if self.readers(self.first + number) != {len(self.program.operations)}:
             return None
         scale, shift = operation.arrays['scale'], operation.arrays['shift']
         return (scale[0], shift[0]) if scale[0] > 0 and (scale == scale[0]).all() and (shift == shift[0]).all() else None
@@ -98,7 +97,8 @@ class Facts:
     def is_fused_bias(self, number):
         """Return whether the bias of a convolution is part of the shift that follows, as in the engine."""
         operation = self.program.operations[number]
-        return operation.name == 'conv' and operation.attributes['has_bias'] and self.follower(number, 'affine') is not None
+        has_bias = operation.row.products == 'floats' and operation.attributes['has_bias']
+        return has_bias and self.follower(number, _scales_reals) is not None
 
     def planar_convolutions(self):
         """Return the numbers of the convolutions that add in the order of planar maps: those of the engine's stems, a set.
@@ -118,7 +118,7 @@ class Facts:
     def _is_for_stem(self, number):
         operation = self.program.operations[number]
         x = self.values[operation.inputs[0]]
-        return operation.name == 'conv' and not x.flat and x.channels // operation.attributes['groups'] <= MAX_STEM_INPUTS
+        return operation.row.products == 'floats' and not x.flat and x.channels // operation.attributes['groups'] <= MAX_STEM_INPUTS
 
     def _stem_from(self, number):
         layers = {number}
@@ -131,7 +131,7 @@ class Facts:
     def _after_epilogue(self, number):
         """Return the only operation after a convolution and what it computes in its step; None if there are none or several."""
         for name in EPILOGUE:
-            follower = self.follower(number, name)
+            follower = self.follower(number, lambda row, name=name: row is OPERATIONS[name])
             number = number if follower is None else follower
         return self.only_consumer(self.first + number)
 
@@ -141,3 +141,7 @@ class Facts:
         channels = self.values[self.program.operations[number].inputs[0]].channels
         depthwise = channels > 1 and attributes['groups'] == channels == attributes['out_channels']
         return depthwise or attributes['kernel_h'] * attributes['kernel_w'] == 1
+
+
+def _scales_reals(row):
+    return row.scales is not None and not row.is_integer_layer

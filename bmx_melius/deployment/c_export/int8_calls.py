@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..program.operation_table import MAX_BYTE, MAX_INT16, PADDING
-from .element_calls import Elementwise
+from .element_calls import FORMS, Elementwise
 from .rescaling import limits_of, rescaling_of
 from .values import fits_byte, kind_of, with_range
 
@@ -11,8 +11,9 @@ _MAX_NUMBER = 1 << 23  # the magnitude to which numbers are limited before they 
 
 
 class Integers(Elementwise):
-    """Operations on integers: (number, operation, `Value` of the result) -> pieces of the result."""
+    """Operations on integers."""
 
+    @FORMS.of('rescale')
     def rescale(self, number, operation, shape):
         if number in self.facts.pixels:
             return self.values[0]
@@ -41,6 +42,7 @@ class Integers(Elementwise):
             first = end
         return [whole] if whole else results
 
+    @FORMS.of('int8_conv')
     def int8_conv(self, _, operation, shape):
         attributes, (value,) = operation.attributes, operation.inputs
         x, groups = self.shapes[value], attributes['groups']
@@ -84,11 +86,13 @@ class Integers(Elementwise):
             first += piece.channels
         return whole
 
+    @FORMS.of('integer_mean')
     def integer_mean(self, _, operation, shape):
         x = self.shapes[operation.inputs[0]]
         attributes = {**operation.attributes, 'kernel_h': x.height, 'kernel_w': x.width, **dict.fromkeys(PADDING, 0), 'count_pad': 0}
         return self._means(operation.inputs[0], attributes, shape)
 
+    @FORMS.of('integer_avg_pool')
     def integer_avg_pool(self, _, operation, shape):
         return self._means(operation.inputs[0], operation.attributes, shape)
 

@@ -11,6 +11,7 @@ from ...errors import UserError
 from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
 from ..program.operations import range_of_sums
 from ..program.words import pack_bits
+from .element_calls import FORMS
 from .int8_calls import Integers
 from .kernel_sources import names
 from .values import TYPES, Piece, fits_int16, kind_of, with_range
@@ -47,6 +48,7 @@ class Lowering(Integers):
 
     # --- thresholds and binary convolutions
 
+    @FORMS.of('threshold')
     def threshold(self, number, operation, shape):
         result, first = self.new_bits(shape.channels, shape), 0
         threshold, flip = operation.arrays['threshold'], operation.arrays['flip']
@@ -66,6 +68,7 @@ class Lowering(Integers):
         self.to.call('BMX_TRACE', self.to.operation, result, result.buffer.elements)
         return result
 
+    @FORMS.of('binary_conv')
     def binary_conv(self, number, operation, shape):
         attributes = operation.attributes
         x, groups = self.shapes[operation.inputs[0]], attributes['groups']
@@ -109,7 +112,7 @@ class Lowering(Integers):
 
         The result of that addition is then known.
         """
-        addition = self.facts.follower(number, 'add')
+        addition = self.facts.follower(number, lambda row: row.range == 'total')
         if addition is None or range is None:
             return None
         other = [value for value in self.program.operations[addition].inputs if value != self.facts.first + number]
@@ -128,6 +131,7 @@ class Lowering(Integers):
 
     # --- float convolutions
 
+    @FORMS.of('conv')
     def conv(self, number, operation, shape):
         attributes, (value,) = operation.attributes, operation.inputs
         x = self.shapes[value]
@@ -177,6 +181,7 @@ class Lowering(Integers):
 
     # --- pooling
 
+    @FORMS.of('max_pool')
     def max_pool(self, number, operation, shape):
         source = operation.inputs[0]
         before = source - self.facts.first
@@ -184,9 +189,9 @@ class Lowering(Integers):
         if not is_deferred:
             return self.pooled(source, operation.attributes, shape)
         scaling = self.program.operations[before]
-        falling = scaling.arrays['multiplier' if scaling.name == 'rescale' else 'scale'] < 0
+        falling = scaling.arrays[scaling.row.scales] < 0
         pooled = self.pooled(scaling.inputs[0], operation.attributes, shape, falling)
-        if scaling.name == 'rescale':
+        if scaling.row.is_integer_layer:
             return self.rescaled(number, scaling, pooled, shape)
         results, first = [], 0
         names = [self.to.array(name, numbers.astype('<f4'), 'float') for name, numbers in self.scale_and_shift(scaling)]
@@ -199,6 +204,7 @@ class Lowering(Integers):
             first += piece.channels
         return results
 
+    @FORMS.of('global_max_pool')
     def global_max_pool(self, _, operation, shape):
         x = self.shapes[operation.inputs[0]]
         return self.pooled(operation.inputs[0], {'kernel_h': x.height, 'kernel_w': x.width, 'pad_top': 0, 'pad_left': 0}, shape)
@@ -217,6 +223,7 @@ class Lowering(Integers):
             first += piece.channels
         return results
 
+    @FORMS.of('avg_pool')
     def avg_pool(self, _, operation, shape):
         attributes, (value,) = operation.attributes, operation.inputs
         x, first = self.shapes[value], 0
@@ -230,6 +237,7 @@ class Lowering(Integers):
             first += piece.channels
         return [result]
 
+    @FORMS.of('global_avg_pool')
     def global_avg_pool(self, _, operation, shape):
         (value,) = operation.inputs
         x, first = self.shapes[value], 0
@@ -241,12 +249,14 @@ class Lowering(Integers):
             first += piece.channels
         return [result]
 
+    @FORMS.of('channel_mean')
     def channel_mean(self, _, operation, shape):
         piece, result = self.contiguous(operation.inputs[0]), self.new('f32', 1, shape)
         span = self.span(shape, piece.channels, piece.stride, result.stride)
         self.to.call('bmx_channel_mean_value', span, piece, result, value=piece.kind)
         return [result]
 
+    @FORMS.of('upsample')
     def upsample(self, _, operation, shape):
         attributes, (value,) = operation.attributes, operation.inputs
         x, results = self.shapes[value], []
@@ -262,8 +272,8 @@ class Lowering(Integers):
 
 
 def lowering_of(name):
-    """Return the method that writes an operation: that of its name, or that of its kind if there is a kernel of its name; else None."""
-    row, method = OPERATIONS[name], getattr(Lowering, name, None)
+    """Return the method that writes an operation: that in `FORMS`, or that of its kind if there is a kernel of its name; else None."""
+    row, method = OPERATIONS[name], FORMS.get(name)
     if method is None and row.elementwise == 'channels' and f'bmx_{name}_value' in names():
         return Lowering.elementwise
     if method is None and row.shape == 'equal' and row.elementwise and f'bmx_{name}_value_result' in names():

@@ -261,15 +261,15 @@ class Builder:
         operation = Operation(name, tuple(inputs), attributes, arrays or {})
         number = self._new(result_of(operation, [self._values[source] for source in inputs]))
         self._operations.append((number, operation))
-        if name == 'conv':
+        if operation.row.products == 'floats':
             self._float_layers[number] = self.node
         return number
 
     def add_channelwise(self, name, x, **arrays):
         """Add an operation with one constant per channel, given as scalars or arrays (channels,); return the number of its result."""
-        channels = self._values[x].channels
-        infinite = name == 'clip'  # bounds may be infinite
-        return self.add(name, [x], {key: as_float32(for_each_depth(array, channels), infinite) for key, array in arrays.items()})
+        channels, rows = self._values[x].channels, OPERATIONS[name].arrays
+        arrays = {key: as_float32(for_each_depth(array, channels), infinite=rows[key].ordered) for key, array in arrays.items()}
+        return self.add(name, [x], arrays)
 
     def affine(self, x, scale, shift):
         """Add x * scale + shift, where scale and shift are scalars or arrays (channels,); return the number of the result."""
@@ -278,7 +278,7 @@ class Builder:
     def add_positionwise(self, name, x, constants):
         """Add ``scale_map`` or ``shift_map`` with `constants` (channels, height, width), or 1 for axes along which they are repeated."""
         by_channel, height, width = constants.shape
-        array = 'factor' if name == 'scale_map' else 'summand'
+        (array,) = OPERATIONS[name].arrays
         return self.add(name, [x], {array: as_float32(constants)}, by_channel=int(by_channel > 1), height=height, width=width)
 
     def move(self, node, name, sources, **attributes):
@@ -312,7 +312,7 @@ class Builder:
             attributes = {**attributes, **{side: attributes[side] - size for side, size in dropped.items()}}
             if min(attributes[side] for side in dropped) < 0:
                 return None
-        elif OPERATIONS[operation.name].is_local:
+        elif operation.row.is_local:
             inputs = [reduced(number) for number in inputs]
             if None in inputs:
                 return None
@@ -349,5 +349,5 @@ class Builder:
             for plane in planes:
                 if plane.bits in final:
                     origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
-        float_layers = [self._float_layers[number] for number, operation in self._operations if operation.name == 'conv']
+        float_layers = [self._float_layers[number] for number, operation in self._operations if operation.row.products == 'floats']
         return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles, self.binary_layers, float_layers)

@@ -148,7 +148,7 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
 def _layers(program, names):
     """Return a dict from the name of each layer of `conv` to the numbers of its results; a layer may consist of several convolutions."""
     first, found = len(program.inputs), {}
-    numbers = [number for number, operation in enumerate(program.operations, first) if operation.name == 'conv']
+    numbers = [number for number, operation in enumerate(program.operations, first) if operation.row.products == 'floats']
     for number, name in zip(numbers, names or [f'{number - first} (conv)' for number in numbers]):
         found.setdefault(name, []).append(number)
     return found
@@ -181,7 +181,7 @@ def _ranges(program, batches, method):
         arrays = dict(zip(computed.numbers, computed(batch)))
         for number in numbers:
             observers[number].add(arrays.get(number, batch))
-    layers = [operation for operation in program.operations if operation.name == 'conv']
+    layers = [operation for operation in program.operations if operation.row.products == 'floats']
     return {
         number: observer.range(method, [layer for layer in layers if layer.inputs[0] == number]) for number, observer in observers.items()
     }
@@ -275,7 +275,7 @@ def _outputs(program, batch):
 
 def _compared(program, result, batches, method, names):
     first, values = len(program.inputs), program.values()
-    bits = [number for number, operation in enumerate(program.operations, first) if operation.name == 'threshold']
+    bits = [number for number, operation in enumerate(program.operations, first) if operation.row.compares]
     before = _Runner(program, [*bits, *program.outputs])
     after = _Runner(result.program, [result.number_of[number] for number in bits] + result.program.outputs)
     different, counted = np.zeros(len(bits)), np.zeros(len(bits))

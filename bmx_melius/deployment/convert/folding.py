@@ -5,15 +5,17 @@ import dataclasses
 
 import numpy as np
 
-from ..program.operation_table import OPERATIONS
+from ..program.by_operation import ByOperation
 from ..program.program import Program
+
+_MERGING = ByOperation()  # (operation before, operation, whether into convolutions) -> what computes both, or None
 
 
 def fold_affines(program, into_convolutions=True):
     """Merge each ``affine`` into the ``affine`` or ``conv`` before it if nothing else reads that result, ``scale_map`` into ``scale_map``.
 
-    Merging changes rounding errors. So what ``round`` reads, directly or through elementwise operations and moves, stays as it is: next to
-    a tie, an error of one bit would become one of a whole step.
+    Merging changes rounding errors. So what is rounded to integers, directly or through elementwise operations and moves, stays as it is:
+    next to a tie, an error of one bit would become one of a whole step.
 
     Parameters
     ----------
@@ -35,8 +37,9 @@ def fold_affines(program, into_convolutions=True):
         source = operation.inputs[0]
         operation = dataclasses.replace(operation, inputs=tuple(number_of[read] for read in operation.inputs))
         before = number_of[source] - first
-        if operation.name in _MERGING and before >= 0 and readers[source] == 1 and number not in rounded:
-            merged = _MERGING[operation.name](operations[before], operation, into_convolutions)
+        merge = _MERGING.get(operation.name)
+        if merge and before >= 0 and readers[source] == 1 and number not in rounded:
+            merged = merge(operations[before], operation, into_convolutions)
             if merged is not None:
                 operations[before] = merged
                 number_of[number] = number_of.pop(source)
@@ -47,22 +50,23 @@ def fold_affines(program, into_convolutions=True):
 
 
 def _rounded_values(program):
-    """Return the numbers of the values that ``round`` reads, and of those from which elementwise operations and moves compute these."""
+    """Return the numbers of the values that are rounded to integers, and of those from which elementwise operations and views follow."""
     first, rounded = len(program.inputs), set()
     for number, operation in reversed(list(enumerate(program.operations, first))):
-        row = OPERATIONS[operation.name]
-        if operation.name == 'round' or number in rounded and (row.elementwise or row.view):
+        row = operation.row
+        if row.rounds_inputs or number in rounded and (row.elementwise or row.view):
             rounded.update(operation.inputs)
     return rounded
 
 
-def _merged(before, affine, into_convolutions):
+@_MERGING.of('affine')
+def _merged_affine(before, affine, into_convolutions):
     scale, shift = (affine.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
     arrays = {name: array.astype(np.float64) for name, array in before.arrays.items()}
     attributes = before.attributes
-    if before.name == 'affine':
+    if before.name == affine.name:
         arrays = {'scale': arrays['scale'] * scale, 'shift': arrays['shift'] * scale + shift}
-    elif before.name == 'conv' and into_convolutions:
+    elif before.row.products == 'floats' and into_convolutions:
         arrays = {'weight': arrays['weight'] * scale[:, None, None, None], 'bias': arrays.get('bias', 0) * scale + shift}
         attributes = {**attributes, 'has_bias': 1}
     else:
@@ -70,16 +74,14 @@ def _merged(before, affine, into_convolutions):
     return _replaced(before, attributes, arrays)
 
 
+@_MERGING.of('scale_map')
 def _merged_scales(before, scale, _):
     """Merge factors of rows with those of columns, but not those of channels with those of positions, which have far fewer elements."""
-    if before.name != 'scale_map' or before.attributes['by_channel'] != scale.attributes['by_channel']:
+    if before.name != scale.name or before.attributes['by_channel'] != scale.attributes['by_channel']:
         return None
     factor = before.arrays['factor'].astype(np.float64) * scale.arrays['factor'].astype(np.float64)
     _, height, width = factor.shape
     return _replaced(before, {**before.attributes, 'height': height, 'width': width}, {'factor': factor})
-
-
-_MERGING = {'affine': _merged, 'scale_map': _merged_scales}
 
 
 def _replaced(operation, attributes, arrays):
@@ -94,7 +96,7 @@ def halve(program):
     """Return the program with convolution weights in float16, except convolutions with a weight beyond the float16 range."""
     operations = []
     for operation in program.operations:
-        if operation.name == 'conv' and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:
+        if operation.row.products == 'floats' and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:
             arrays = {**operation.arrays, 'weight': operation.arrays['weight'].astype(np.float16)}
             operation = dataclasses.replace(operation, attributes={**operation.attributes, 'half': 1}, arrays=arrays)
         operations.append(operation)

@@ -17,6 +17,7 @@ from typing import Optional
 
 import numpy as np
 
+from ..program.by_operation import ByOperation
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import BITS_KIND, PADDING, Operation, range_of_sums
 from ..program.program import Program
@@ -113,7 +114,7 @@ def observed_values(program):
     """Return the numbers of the values whose ranges `quantize` needs, sorted."""
     found = set()
     for number, operation in enumerate(program.operations, len(program.inputs)):
-        if operation.name in ('conv', 'add'):
+        if _RULES.get(operation.name) in _RULES_WITH_RANGES:
             found |= {*operation.inputs, number}
     kinds = [value.kind for value in program.values()]
     return sorted(number for number in found if kinds[number] != BITS_KIND)
@@ -140,6 +141,16 @@ def quantize(program, ranges, input_spec=None, keep_float=()):
     return _Quantizer(program, ranges, input_spec, keep_float).run()
 
 
+_RULES = ByOperation()  # methods of `_Quantizer`: (operation, grids) -> a grid, or the number of bits
+_RULES_WITH_RANGES = set()
+
+
+def _with_ranges(rule):
+    """Note that a rule needs the ranges of the inputs and of the result of its operation."""
+    _RULES_WITH_RANGES.add(rule)
+    return rule
+
+
 class _Quantizer:
     def __init__(self, program, ranges, input_spec, keep_float):
         self._old, self._ranges, self._spec, self._keep_float = program, ranges, input_spec, keep_float
@@ -157,11 +168,11 @@ class _Quantizer:
         for number in range(len(self._old.inputs)):
             self._known.append(self._input(number))
         for operation in self._old.operations:
-            rule = getattr(self, f'_{operation.name}', None)
+            rule = _RULES.get(operation.name)
             inputs = [self._known[source] for source in operation.inputs]
             takes_grids = rule is not None and all(isinstance(x, _Grid) for x in inputs)
-            if self._has_8_bits(operation) or takes_grids and operation.name != 'conv':
-                self._known.append(rule(operation, *inputs))
+            if self._has_8_bits(operation) or takes_grids and not operation.row.products:
+                self._known.append(rule(self, operation, *inputs))
             else:
                 self._known.append(self._as_before(operation, inputs))
         outputs = [self._real_number(self._known[number]) for number in self._old.outputs]
@@ -171,7 +182,7 @@ class _Quantizer:
 
     def _has_8_bits(self, operation):
         """Return whether an operation becomes a layer of 8-bit integers."""
-        return operation.name == 'conv' and self._result_of[id(operation)] not in self._keep_float
+        return operation.row.products == 'floats' and self._result_of[id(operation)] not in self._keep_float
 
     # --- writing
 
@@ -182,16 +193,14 @@ class _Quantizer:
     def _as_before(self, operation, inputs):
         """Write an operation on real numbers or bits as it is."""
         numbers = [self._real_number(x) for x in inputs]
-        result = self._values[self._result_of[id(operation)]]
+        row, result = operation.row, self._values[self._result_of[id(operation)]]
         number = self._emit(operation.name, numbers, operation.attributes, operation.arrays)
-        if operation.name == 'expand':
-            return self._integers(number, result.channels, 1.0)
-        if operation.name == 'binary_conv':
-            sums = range_of_sums(operation, self._values[operation.inputs[0]].channels)
-            if sums is not None:
-                return self._integers(number, result.channels, float(max(map(abs, sums))))
-        elif result.kind != BITS_KIND and operation.name not in ('concat', 'slice', 'shuffle', 'flatten', 'unflatten', 'threshold'):
-            self._real[operation.name] = self._real.get(operation.name, 0) + 1
+        if result.kind == BITS_KIND or row.moves:
+            return number
+        if row.is_exact and row.range:
+            range = (-1, 1) if row.range == 'bits' else range_of_sums(operation, self._values[operation.inputs[0]].channels)
+            return number if range is None else self._integers(number, result.channels, float(max(map(abs, range))))
+        self._real[operation.name] = self._real.get(operation.name, 0) + 1
         return number
 
     @staticmethod
@@ -250,12 +259,9 @@ class _Quantizer:
         """Return scales and zero point that an operation requires of the value `number` that it reads, or None."""
         if self._has_8_bits(reader):
             return self._byte_scales(number)
-        if reader.name not in ('relu', 'clip', 'max_pool', 'shuffle'):
-            return None
-        found = self._bytes_of_readers(self._result_of[id(reader)])
-        if found is None or reader.name != 'shuffle':
-            return found
-        return _shuffled(found[0], len(found[0]) // reader.attributes['groups']), found[1]
+        scales_before = _SCALES_BEFORE.get(reader.name)
+        found = self._bytes_of_readers(self._result_of[id(reader)]) if scales_before else None
+        return None if found is None else (scales_before(reader, found[0]), found[1])
 
     def _byte_scales(self, number):
         """Return scales (channels,) and zero point of bytes for the range of a value."""
@@ -291,6 +297,8 @@ class _Quantizer:
 
     # --- operations on grids
 
+    @_RULES.of('conv')
+    @_with_ranges
     def _conv(self, operation, x):
         number = self._result_of[id(operation)]
         source = operation.inputs[0]
@@ -310,7 +318,7 @@ class _Quantizer:
         bytes_of_readers = self._bytes_of_readers(number)
         if bytes_of_readers is None:
             step, zero_out = max(self._ranges[number].magnitude, _TINY) * _HEADROOM / MAX_INT16, 0
-            rectified = self._readers[number] and all(reader.name == 'relu' for reader in self._readers[number])
+            rectified = self._readers[number] and all(reader.row.rectifies for reader in self._readers[number])
             limits = 0 if rectified and number not in self._old.outputs else -MAX_INT16, MAX_INT16
         else:
             step, zero_out = bytes_of_readers
@@ -321,20 +329,24 @@ class _Quantizer:
         self._layers += 1
         return _Grid(result, np.full(filters, step), np.full(filters, -zero_out * step, np.float64), limits)
 
+    @_RULES.of('affine')
     def _affine(self, operation, x):
         x = self._without_limits(x)
         scale, shift = (operation.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
         return dataclasses.replace(x, scale=x.scale * scale, shift=x.shift * scale + shift)
 
+    @_RULES.of('relu')
     def _relu(self, operation, x):
         return _limited(x, 0.0, math.inf)
 
+    @_RULES.of('clip')
     def _clip(self, operation, x):
         low, high = (operation.arrays[name].astype(np.float64) for name in ('low', 'high'))
         if (low != low[0]).any() or (high != high[0]).any():
             return self._as_before(operation, [x])
         return _limited(x, low[0], high[0])
 
+    @_RULES.of('prelu')
     def _prelu(self, operation, x):
         """max(x, 0) + min(slope x, 0), and max(slope x, 0) where the slope is negative and x, too."""
         x = self._without_limits(x)
@@ -352,6 +364,7 @@ class _Quantizer:
             number = self._emit('add', [number, grid.number])
         return dataclasses.replace(grids[0], number=number, bounds=(-_MAX_SUMMAND, _MAX_SUMMAND))
 
+    @_RULES.of('max_pool')
     def _max_pool(self, operation, x):
         number = self._result_of[id(operation)]
         if self._bytes_of_readers(number) is not None:
@@ -360,6 +373,7 @@ class _Quantizer:
             x = self._in_16_bits(x)
         return dataclasses.replace(x, number=self._emit('max_pool', [x.number], operation.attributes))
 
+    @_RULES.of('threshold')
     def _threshold(self, operation, x):
         threshold, flip = operation.arrays['threshold'].astype(np.float64), operation.arrays['flip'].copy()
         with np.errstate(all='ignore'):
@@ -371,16 +385,19 @@ class _Quantizer:
         first = np.where(always | never, -np.inf, first).astype(np.float32)
         return self._emit('threshold', [x.number], arrays={'threshold': first, 'flip': flip})
 
+    @_RULES.of('concat')
     def _concat(self, operation, *inputs):
         grids = [self._without_limits(x) for x in inputs]
         number = self._emit('concat', [x.number for x in grids])
         return _joined(number, grids)
 
+    @_RULES.of('slice')
     def _slice(self, operation, x):
         begin, end = operation.attributes['begin'], operation.attributes['end']
         number = self._emit('slice', [x.number], operation.attributes)
         return dataclasses.replace(x, number=number, scale=x.scale[begin:end], shift=x.shift[begin:end])
 
+    @_RULES.of('shuffle')
     def _shuffle(self, operation, x):
         number = self._result_of[id(operation)]
         groups = operation.attributes['groups']
@@ -389,14 +406,18 @@ class _Quantizer:
         moved = [_shuffled(array, groups) for array in (x.scale, x.shift)]
         return dataclasses.replace(x, number=self._emit('shuffle', [x.number], operation.attributes), scale=moved[0], shift=moved[1])
 
+    @_RULES.of('flatten')
     def _flatten(self, operation, x):
         value = self._values[operation.inputs[0]]
         repeated = [np.repeat(array, value.height * value.width) for array in (x.scale, x.shift)]
         return dataclasses.replace(x, number=self._emit('flatten', [x.number]), scale=repeated[0], shift=repeated[1])
 
+    @_RULES.of('unflatten')
     def _unflatten(self, operation, x):
         return dataclasses.replace(x, number=self._emit('unflatten', [x.number]))
 
+    @_RULES.of('add')
+    @_with_ranges
     def _add(self, operation, x, y):
         x, y = (self._without_limits(one) for one in (x, y))
         if (x.scale != y.scale).any():
@@ -407,9 +428,11 @@ class _Quantizer:
         bounds = x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1]
         return _Grid(self._emit('add', [x.number, y.number]), x.scale, x.shift + y.shift, bounds)
 
+    @_RULES.of('global_avg_pool')
     def _global_avg_pool(self, operation, x):
         return self._mean('integer_mean', operation, x)
 
+    @_RULES.of('avg_pool')
     def _avg_pool(self, operation, x):
         return self._mean('integer_avg_pool', operation, x)
 
@@ -427,6 +450,19 @@ class _Quantizer:
 
 def _shuffled(array, groups):
     return array.reshape(groups, -1).T.reshape(-1)
+
+
+_SCALES_BEFORE = ByOperation()  # operations that leave bytes as they are: (operation, scales of its result) -> scales of its input
+
+
+@_SCALES_BEFORE.of('relu', 'clip', 'max_pool')
+def _same_scales(_, scales):
+    return scales
+
+
+@_SCALES_BEFORE.of('shuffle')
+def _scales_before_shuffle(shuffle, scales):
+    return _shuffled(scales, len(scales) // shuffle.attributes['groups'])
 
 
 def _limited(x, low, high):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import UserError
 from ...reporting import ProgressLine
-from ..program.operation_table import BITS_KIND, OPERATIONS
+from ..program.operation_table import BITS_KIND
 from ..program.program import Program
 from ..program.reference import apply
 from ..runtime import engine
@@ -21,16 +21,7 @@ from .builder import is_3d, map_shape
 
 HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
 
-_RESTARTS = (
-    'threshold',
-    'round',
-    'conv',
-    'normalize',
-)  # operations in the engine that read the framework's values unless theirs are exact
 _AT_THRESHOLD = 0.01  # share of signs that rounding errors may change
-_EXACT = ('threshold', 'binary_conv', 'expand')  # their results are bits or integers
-_MEANS = ('avg_pool', 'global_avg_pool', 'channel_mean')
-_PRESERVING = tuple(name for name, row in OPERATIONS.items() if row.rounds == 'never')  # their results are exact if their inputs are
 
 
 class VerificationError(UserError):
@@ -134,7 +125,7 @@ def _verify_program(lowered, values, exact_sums, result, tolerance, line):
         if kinds[number].kind == BITS_KIND:
             _require_equal(entry.node, computed, expected, result)
             result.bits += expected.size
-        elif operation.name == 'binary_conv' or is_3d(entry.node.shape) and entry.node in lowered.binary_layers:
+        elif operation.row.products == 'binary' or is_3d(entry.node.shape) and entry.node in lowered.binary_layers:
             result.integers += expected.size
             result.binary_layers += 1
             if not exact_sums:
@@ -143,7 +134,7 @@ def _verify_program(lowered, values, exact_sums, result, tolerance, line):
             _require_equal(entry.node, computed, expected, result)
         else:
             scale = _scale(operation, expected)
-            if operation.name in _MEANS:  # of numbers that cancel out, it has the rounding errors of these numbers
+            if operation.row.reduces == 'mean':  # of numbers that cancel out, it has the rounding errors of these numbers
                 scale = max(scale, float(apply(operation, [np.abs(known[source]) for source in operation.inputs]).max()))
             _compare_floats(entry.node, computed, expected, scale, result, tolerance)
         known[number] = expected
@@ -182,7 +173,7 @@ def _require_distance_from_thresholds(lowered, known, computed, result):
     """Refuse signs of values of few levels one of which is the threshold: rounding errors within the tolerance decide all of them."""
     for number, operation in enumerate(lowered.program.operations, len(lowered.program.inputs)):
         (source, *_), entry = operation.inputs, lowered.origins.get(number)
-        if operation.name != 'threshold' or source not in computed:
+        if not operation.row.compares or source not in computed:
             continue
         wrong = int((apply(operation, [computed[source]]) != apply(operation, [known[source]])).sum())
         if wrong > _AT_THRESHOLD * known[source].size:
@@ -210,9 +201,9 @@ def _restarted(program):
     first, values = len(program.inputs), program.values()
     exact = set(range(first))
     for number, operation in enumerate(program.operations, first):
-        if operation.name in _EXACT or operation.name in _PRESERVING and exact.issuperset(operation.inputs):
+        if operation.row.is_exact or operation.row.rounds == 'never' and exact.issuperset(operation.inputs):
             exact.add(number)
-    readers = [operation for operation in program.operations if operation.name in _RESTARTS]
+    readers = [operation for operation in program.operations if operation.row.amplifies]
     restarts = sorted({source for operation in readers for source in operation.inputs} - exact)
     sources = [*range(first), *restarts]
     compared = sorted(number for number in {*restarts, *program.outputs} if number >= first)
@@ -223,7 +214,7 @@ def _restarted(program):
         dataclasses.replace(
             operation,
             inputs=tuple(
-                known.get(source, number_of[source]) if operation.name in _RESTARTS else number_of[source] for source in operation.inputs
+                known.get(source, number_of[source]) if operation.row.amplifies else number_of[source] for source in operation.inputs
             ),
         )
         for operation in program.operations
@@ -237,8 +228,7 @@ def _magnitudes(program, known, exact):
     first, magnitudes = len(program.inputs), {}
     for number, operation in enumerate(program.operations, first):
         if number not in exact:
-            restarts = operation.name in _RESTARTS
-            inherited = [magnitudes[source] for source in operation.inputs if source in magnitudes and not restarts]
+            inherited = [magnitudes[source] for source in operation.inputs if source in magnitudes and not operation.row.amplifies]
             magnitudes[number] = max([_scale(operation, known[number]), *inherited])
     return magnitudes
 

@@ -16,8 +16,9 @@ import numpy as np
 from ..._version import __version__
 from ...errors import UserError
 from ..program import reference
+from ..program.by_operation import ByOperation
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
-from ..program.operations import BITS_KIND, OPERATIONS, PADDING
+from ..program.operations import BITS_KIND, PADDING
 from .stored_programs import store_program
 
 OPSET = 13
@@ -96,7 +97,7 @@ def verify(model, program, inputs):
     for number, operation in enumerate(program.operations, len(inputs)):
         given = [values[source] != 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
         expected, found = reference.apply(operation, given).astype(np.float32), values[number]
-        exact = BITS_KIND in (*OPERATIONS[operation.name].kinds, kinds[number].kind)
+        exact = BITS_KIND in (*operation.row.kinds, kinds[number].kind)
         difference = 0.0 if np.array_equal(found, expected) else np.inf if exact else _difference(operation, given, expected, found)
         if not difference <= TOLERANCE:
             raise UserError(f'{names[number]} of the ONNX model gives another result than operation {number - len(inputs)} of the program')
@@ -108,12 +109,25 @@ def _difference(operation, given, expected, found):
     """Return the largest difference of an element, relative to the sum of the magnitudes of its summands."""
     positive = dataclasses.replace(operation, arrays={name: np.abs(array) for name, array in operation.arrays.items()})
     magnitude = np.maximum(reference.apply(positive, [np.abs(x) for x in given]), np.finfo(np.float32).tiny)
-    if operation.name == 'elu':  # the difference of an exponential and 1
-        magnitude = magnitude + np.abs(operation.arrays['slope']).max()
-    elif operation.name == 'normalize':  # differences from the mean, divided by at least the root of eps
-        magnitude = np.abs(given[0]).max() / np.sqrt(operation.arrays['eps'][0]) + 1
+    if operation.name in _MAGNITUDES:
+        magnitude = _MAGNITUDES[operation.name](operation, given[0], magnitude)
     with np.errstate(invalid='ignore'):  # of infinities, which are equal
         return float(np.where(found == expected, 0, np.abs(found - expected) / magnitude).max())
+
+
+_MAGNITUDES = ByOperation()  # of summands that the operation on magnitudes does not add: (operation, input, that result) -> magnitude
+
+
+@_MAGNITUDES.of('elu')
+def _magnitude_of_elu(elu, _, magnitude):
+    """An exponential and 1 are subtracted."""
+    return magnitude + np.abs(elu.arrays['slope']).max()
+
+
+@_MAGNITUDES.of('normalize')
+def _magnitude_of_normalization(normalization, x, _):
+    """Differences from the mean are divided by at least the root of eps."""
+    return np.abs(x).max() / np.sqrt(normalization.arrays['eps'][0]) + 1
 
 
 def value_names(program, input_names):
@@ -127,6 +141,9 @@ def _free(name, taken):
     while name in taken:
         name += '_'
     return name
+
+
+_FORMS = ByOperation()  # methods of `_Model`
 
 
 class _Model:
@@ -148,15 +165,15 @@ class _Model:
             of_source = self._values[operation.inputs[0]]
             self._label = self._names[number]
             arguments = {**operation.attributes, **operation.arrays}
-            convert = getattr(self, operation.name, None)
+            convert = _FORMS.get(operation.name)
             if convert is None:
                 raise UserError(f'{operation.name} (operation {number - len(inputs)}) has no form in ONNX: build the network without it')
-            if of_source.flat and operation.name in reference.ON_MAPS:  # in ONNX these operators accept only maps
+            if of_source.flat and operation.row.on_maps:  # in ONNX these operators accept only maps
                 axes = self._constant('axes', np.array([2, 3]))
-                y = convert(of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
+                y = convert(self, of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
                 y = self._add('Squeeze', y, axes)
             else:
-                y = convert(of_source, *sources, **arguments)
+                y = convert(self, of_source, *sources, **arguments)
             if y in sources:
                 self._add('Identity', y)
             self._nodes[-1].output[0] = self._label
@@ -198,10 +215,12 @@ class _Model:
 
     # --- operations: (`Value` of the first source, names of the sources, attributes and arrays) -> name of the result ---------------------
 
+    @_FORMS.of('conv')
     def conv(self, _, x, groups, weight, out_channels, has_bias, half, bias=None, **geometry):
         constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
         return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
 
+    @_FORMS.of('binary_conv')
     def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, planes, **geometry):
         signs = np.where(np.tile(weight, planes), 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
         n, sums = signs[0].size, signs.sum(axis=(1, 2, 3), dtype=np.int64)
@@ -224,21 +243,26 @@ class _Model:
             **windows,
         )
 
+    @_FORMS.of('threshold')
     def threshold(self, value, x, threshold, flip):
         y = self._add('GreaterOrEqual', x, self._of_channels('threshold', threshold, value))
         if flip.any():
             y = self._add('Xor', y, self._of_channels('flip', flip, value))
         return self._add('Cast', y, to=self._onnx.TensorProto.FLOAT)
 
+    @_FORMS.of('affine')
     def affine(self, value, x, scale, shift):
         return self._add('Add', self._add('Mul', x, self._of_channels('scale', scale, value)), self._of_channels('shift', shift, value))
 
+    @_FORMS.of('relu')
     def relu(self, _, x):
         return self._add('Relu', x)
 
+    @_FORMS.of('max_pool')
     def max_pool(self, _, x, ceil, **geometry):
         return self._add('MaxPool', x, ceil_mode=ceil, **_windows(geometry))
 
+    @_FORMS.of('avg_pool')
     def avg_pool(self, _, x, ceil, count_pad, **geometry):
         windows = _windows(geometry)
         padded = any(windows['pads'])
@@ -246,69 +270,89 @@ class _Model:
             raise UserError('average pooling that counts the padding, with windows beyond the padded map, has no equivalent in ONNX')
         return self._add('AveragePool', x, ceil_mode=ceil, count_include_pad=int(count_pad and padded), **windows)
 
+    @_FORMS.of('global_avg_pool')
     def global_avg_pool(self, _, x):
         return self._add('GlobalAveragePool', x)
 
+    @_FORMS.of('add')
     def add(self, _, x, y):
         return self._add('Add', x, y)
 
+    @_FORMS.of('concat')
     def concat(self, _, *inputs):
         return self._add('Concat', *inputs, axis=1)
 
+    @_FORMS.of('slice')
     def slice(self, _, x, begin, end):
         return self._add(
             'Slice', x, *(self._constant(name, np.array([number])) for name, number in (('begin', begin), ('end', end), ('axis', 1)))
         )
 
+    @_FORMS.of('shuffle')
     def shuffle(self, value, x, groups):
         order = np.arange(value.channels).reshape(groups, -1).T.reshape(-1)
         return self._add('Gather', x, self._constant('order', order), axis=1)
 
+    @_FORMS.of('flatten')
     def flatten(self, _, x):
         return self._add('Flatten', x, axis=1)
 
+    @_FORMS.of('expand')
     def expand(self, _, b, low):
         return self._affine(b, 2, -1) if low == -1 else b
 
+    @_FORMS.of('prelu')
     def prelu(self, value, x, slope):
         return self._add('PRelu', x, self._of_channels('slope', slope, value))
 
+    @_FORMS.of('clip')
     def clip(self, value, x, low, high):
         return self._add('Min', self._add('Max', x, self._of_channels('low', low, value)), self._of_channels('high', high, value))
 
+    @_FORMS.of('sigmoid')
     def sigmoid(self, _, x):
         return self._add('Sigmoid', x)
 
+    @_FORMS.of('abs')
     def abs(self, _, x):
         return self._add('Abs', x)
 
+    @_FORMS.of('multiply')
     def multiply(self, _, x, y):
         return self._add('Mul', x, y)
 
+    @_FORMS.of('channel_mean')
     def channel_mean(self, _, x):
         return self._add('ReduceMean', x, axes=[1], keepdims=1)
 
+    @_FORMS.of('scale_map')
     def scale_map(self, value, x, factor, **_):
         return self._add('Mul', x, self._of_positions('factor', factor, value))
 
+    @_FORMS.of('shift_map')
     def shift_map(self, value, x, summand, **_):
         return self._add('Add', x, self._of_positions('summand', summand, value))
 
+    @_FORMS.of('unflatten')
     def unflatten(self, _, x):
         return self._add('Unsqueeze', x, self._constant('axes', np.array([2, 3])))
 
+    @_FORMS.of('elu')
     def elu(self, value, x, slope):
         zero = self._constant('zero', np.float32(0))
         low = self._add('Sub', self._add('Exp', self._add('Min', x, zero)), self._constant('one', np.float32(1)))
         return self._add('Add', self._add('Relu', x), self._add('Mul', low, self._of_channels('slope', slope, value)))
 
+    @_FORMS.of('softplus')
     def softplus(self, _, x):
         return self._add('Softplus', x)
 
+    @_FORMS.of('gelu')
     def gelu(self, _, x):
         share = self._add('Erf', self._add('Mul', x, self._constant('factor', np.float32(0.5**0.5))))
         return self._add('Mul', x, self._affine(share, 0.5, 0.5))
 
+    @_FORMS.of('upsample')
     def upsample(self, _, x, scale_h, scale_w, repeat):
         """Insert axes after height and width, pad or repeat along these, and join them with the axes before."""
         wide = self._add('Unsqueeze', x, self._constant('axes', np.array([3, 5])))
@@ -324,9 +368,11 @@ class _Model:
         end = self._add('Sub', sizes, self._constant('last', np.array([0, 0, scale_h - 1, scale_w - 1])))
         return self._add('Slice', y, self._constant('begin', np.zeros(4, np.int64)), end)
 
+    @_FORMS.of('global_max_pool')
     def global_max_pool(self, _, x):
         return self._add('GlobalMaxPool', x)
 
+    @_FORMS.of('normalize')
     def normalize(self, value, x, groups, by_position, eps):
         shape = self._add('Shape', x)
         parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
@@ -336,21 +382,26 @@ class _Model:
         deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
         return self._add('Reshape', self._add('Div', difference, deviation), shape)
 
+    @_FORMS.of('maximum')
     def maximum(self, _, x, y):
         return self._add('Max', x, y)
 
+    @_FORMS.of('round')
     def round(self, _, x):
         return self._add('Round', x)
 
+    @_FORMS.of('divide')
     def divide(self, value, x, divisor):
         return self._add('Div', x, self._of_channels('divisor', divisor, value))
 
     # Integers: exact in the 64 bits in which ONNX computes them, too.
 
+    @_FORMS.of('rescale')
     def rescale(self, value, x, multiplier, offset, shift, result_min, result_max):
         constants = (self._of_channels(name, numbers, value) for name, numbers in _rescaling(multiplier, offset, shift))
         return self._rescaled(self._integers(x, -(2**23), 2**23), *constants, shift, result_min, result_max)
 
+    @_FORMS.of('int8_conv')
     def int8_conv(self, _, x, groups, weight, pad, multiplier, offset, out_channels, shift, result_min, result_max, **geometry):
         windows = _windows(geometry)
         x = self._rounded(x, 0, MAX_BYTE)
@@ -368,6 +419,7 @@ class _Model:
         constants = (self._constant(name, numbers.reshape(-1, 1, 1)) for name, numbers in _rescaling(multiplier, offset, shift))
         return self._rescaled(self._add('Cast', sums, to=self._onnx.TensorProto.INT64), *constants, shift, result_min, result_max)
 
+    @_FORMS.of('integer_mean')
     def integer_mean(self, _, x, fraction_bits):
         n = self._integers(x, -MAX_INT16, MAX_INT16)
         axes = self._constant('axes', np.array([2, 3]))
@@ -375,6 +427,7 @@ class _Model:
         size = self._add('Slice', self._add('Shape', x), self._constant('begin', np.array([2])), self._constant('end', np.array([4])))
         return self._rounded_quotient(sums, self._add('ReduceProd', size, axes=[0], keepdims=0), fraction_bits)
 
+    @_FORMS.of('integer_avg_pool')
     def integer_avg_pool(self, value, x, ceil, count_pad, fraction_bits, **geometry):
         windows = _windows(geometry)
         positions = int(np.prod(windows['kernel_shape']))

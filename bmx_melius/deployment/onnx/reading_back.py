@@ -10,7 +10,7 @@ from ..program.packed_operator import add_operator, new_symbol
 from .export import value_names, verify
 from .translation import Layer
 
-_BITS = {'binary_conv': 1, 'int8_conv': 8, 'conv': 32}  # of a weight
+_BITS = {'binary': 1, 'int8': 8, 'floats': 32}  # of a weight
 _REASONS = {1: '', 8: 'its weights are 8-bit integers, as in the model', 32: 'its weights are real'}
 
 
@@ -40,8 +40,8 @@ def read_back(model, program, order):
         raise UserError(f'{model.path} was changed after its export: the values of its program are not in it') from error
     layers = []
     for operation, name in zip(program.operations, value_names(program, names)[len(names) :]):
-        if operation.name in _BITS:
-            bits = _BITS[operation.name]
+        if operation.row.products:
+            bits = _BITS[operation.row.products]
             layers.append(Layer(name, operation.arrays['weight'].size, bits, _REASONS[bits]))
     binary = sum(not layer.reason for layer in layers)
     values = program.values()[len(names) :]

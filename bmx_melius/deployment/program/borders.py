@@ -5,7 +5,9 @@ The operator accepts one depth only, which the nodes name.
 """
 
 import dataclasses
-from typing import Optional, Tuple
+from typing import Dict, List, Optional, Tuple
+
+from ...files.symbol_json import SymbolJson
 
 _DEPTH, _CHANNELS = '__depth__', '__channels__'  # MXNet ignores attributes with such names
 
@@ -30,7 +32,7 @@ class Border:
         fits = len(shape) == 5 and shape[2] == self.depth and shape[1] * self.depth == channels
         return (shape[0], channels, *shape[3:]) if fits else None
 
-    def in_network(self, shape: tuple) -> tuple:
+    def in_network(self, shape: Tuple[int, ...]) -> Tuple[int, ...]:
         """Return the shape in the network for one in the program."""
         if self.depth is None:
             return (*shape[:2], *shape[3:])
@@ -42,7 +44,7 @@ class Border:
             return f'(batch, {channels}, width)'
         return f'(batch, {channels // self.depth}, {self.depth}, height, width)'
 
-    def before(self, name, slot):
+    def before(self, name: str, slot: int) -> List[Tuple[str, str, Dict[str, str]]]:
         """Return operator, name and attributes of each node before a packed operator, of which the first one reads the value.
 
         The first node for a 3-D map splits channels and depth in two factors each, of which one is 1, because MXNet refuses
@@ -55,7 +57,7 @@ class Border:
         checked = {'shape': f'(0, -4, 1, {self.channels}, -4, {self.depth}, 1, 0, 0)', **sizes}
         return [('Reshape', f'{name}_checked', checked), ('Reshape', name, {'shape': '(-3, -3, -3, 0)', **sizes})]
 
-    def after(self, name, slot):
+    def after(self, name: str, slot: int) -> List[Tuple[str, str, Dict[str, str]]]:
         """Return operator, name and attributes of each node after a packed operator."""
         if self.depth is None:
             return [('squeeze', f'{name}_line{slot}', {'axis': '2'})]
@@ -63,12 +65,12 @@ class Border:
         return [('Reshape', f'{name}_volume{slot}', {'shape': f'(0, -4, {self.channels}, {self.depth}, 0, 0)', **sizes})]
 
 
-def border_of(shape):
+def border_of(shape: Tuple[int, ...]) -> Optional[Border]:
     """Return the `Border` of a value of a network with this shape, None if a program has it with the same shape."""
     return {3: Border(), 5: Border(*shape[2:0:-1])}.get(len(shape)) if len(shape) > 2 else None
 
 
-def read_border(symbol, position, is_after):
+def read_border(symbol: SymbolJson, position: int, is_after: bool) -> Tuple[Optional[Border], List[int]]:
     """Return the `Border` whose nodes end with that at a position of a symbol (`symbol_json.SymbolJson`), and their positions.
 
     (None, []) for other nodes.

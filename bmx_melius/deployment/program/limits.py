@@ -35,7 +35,7 @@ MAX_MEMORY = 1 << 32  # bytes, the default of the environment variable
 NARROW = {'MAX_ELEMENTS': 1 << 24, 'MAX_MEMORY': 1 << 30}  # of the engine in WebAssembly, whose addresses have 32 bits
 
 
-def memory_limit():
+def memory_limit() -> int:
     """Return the limit in bytes of the working memory of a run, which is also the limit of its outputs.
 
     Raises

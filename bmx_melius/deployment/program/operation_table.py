@@ -6,7 +6,7 @@ elsewhere: its shape rule in `operations`, its definition in `reference`, its st
 """
 
 import dataclasses
-from typing import Dict, Optional, Tuple
+from typing import Dict, Literal, Optional, Tuple
 
 from .limits import MAX_CHANNELS, MAX_OPERANDS, MAX_SIZE
 
@@ -77,6 +77,27 @@ class OperationType:
     rounds : {'never', 'products', 'always'}
         Where the result is rounded: ``never`` if all inputs are integers; as sums of ``products`` are, so not if all numbers are small
         multiples of a power of two; or ``always``.
+    rounds_inputs : bool
+        Whether it rounds its inputs to integers.
+    amplifies : bool
+        Whether small errors of its inputs may become large ones, so that the engine is verified on exact inputs of it.
+    products : {None, 'floats', 'binary', 'int8'}
+        For operations that multiply by weights: of what, so how their multiplications are counted and which limits their sums have.
+    reduces : {None, 'maximum', 'mean'}
+        For operations on several elements of a channel or position: what they compute of these.
+    range : {None, 'bits', 'sums', 'limits', 'total', 'merged'}
+        The rule for the range of results that are integers: from ``low``, 0 if it has none, to 1; that of sums of signs; from
+        ``result_min`` to ``result_max``; if the inputs are integers, the sum of their ranges, or what these cover together. None if the
+        results are real numbers.
+    scales : str or None
+        For operations that only multiply each channel by a number and add another one: the array of factors. Rounding is monotonic, so
+        such an operation can follow a maximum instead.
+    rectifies : bool
+        Whether it replaces negative numbers by 0 and keeps all others.
+    on_maps : bool
+        Whether it is defined on maps: a flat value is to it a map of one position.
+    shown_as : str or None
+        The operator of MXNet that summaries and drawings show; None for its own name, or that of `products` or `reduces`.
     since : int
         The version of the format that has it. A program is of the latest version that one of its operations needs.
     """
@@ -89,16 +110,45 @@ class OperationType:
     attributes: Dict[str, Tuple[int, int]] = dataclasses.field(default_factory=dict)
     arrays: Dict[str, Array] = dataclasses.field(default_factory=dict)
     shape: str = 'same'
-    elementwise: Optional[str] = None
+    elementwise: Optional[Literal['channels', 'values', 'positions']] = None
     like: Optional[str] = None
-    view: Optional[str] = None
-    rounds: str = 'never'
+    view: Optional[Literal['channels', 'shape']] = None
+    rounds: Literal['never', 'products', 'always'] = 'never'
+    rounds_inputs: bool = False
+    amplifies: bool = False
+    products: Optional[Literal['floats', 'binary', 'int8']] = None
+    reduces: Optional[Literal['maximum', 'mean']] = None
+    range: Optional[Literal['bits', 'sums', 'limits', 'total', 'merged']] = None
+    scales: Optional[str] = None
+    rectifies: bool = False
+    on_maps: bool = False
+    shown_as: Optional[str] = None
     since: int = FIRST_VERSION
 
     @property
-    def is_local(self):
+    def is_local(self) -> bool:
         """Whether each element of the result depends only on the elements of the inputs at its position, and these are of its size."""
         return self.elementwise is not None and self.shape in ('same', 'equal')
+
+    @property
+    def compares(self) -> bool:
+        """Whether it makes bits of real numbers."""
+        return self.result == BITS_KIND
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its results have no rounding errors even if its inputs have: bits, or numbers computed from bits."""
+        return self.compares or self.kinds == (BITS_KIND,)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only moves elements, of whatever kind."""
+        return self.result is None
+
+    @property
+    def is_integer_layer(self) -> bool:
+        """Whether it belongs to layers of 8-bit integers, from the rounding of their input to their means."""
+        return self.rounds_inputs and self.elementwise is None
 
 
 SIDES = {'h': ('pad_top', 'pad_bottom'), 'w': ('pad_left', 'pad_right')}  # attributes of the padding before and after the map
@@ -128,6 +178,9 @@ OPERATIONS = {
         },
         shape='convolution',
         rounds='products',
+        products='floats',
+        amplifies=True,
+        on_maps=True,
     ),
     'binary_conv': OperationType(
         2,
@@ -139,12 +192,17 @@ OPERATIONS = {
         attributes={**_CONVOLUTION, 'pad_value': (-1, 1), 'offset': _FLAG, 'planes': (1, 255)},
         arrays={'weight': Array(('out_channels', 'kernel_h', 'kernel_w', 'C / groups / planes'), 'bits')},
         shape='convolution',
+        products='binary',
+        range='sums',
+        on_maps=True,
     ),
     'threshold': OperationType(
         3,
         'Bits: (x >= `threshold`[c]) != `flip`[c]. A threshold of -inf gives a constant.',
         result=BITS_KIND,
         arrays={'threshold': Array(ordered=True), 'flip': Array(dtype='bits')},
+        range='bits',
+        amplifies=True,
     ),
     'affine': OperationType(
         4,
@@ -152,8 +210,9 @@ OPERATIONS = {
         arrays={'scale': Array(), 'shift': Array()},
         elementwise='channels',
         rounds='products',
+        scales='scale',
     ),
-    'relu': OperationType(5, '0 where x < 0, x elsewhere, also where it is -0.', elementwise='channels'),
+    'relu': OperationType(5, '0 where x < 0, x elsewhere, also where it is -0.', elementwise='channels', rectifies=True),
     'max_pool': OperationType(
         6,
         "Maximum over windows. With `ceil` the last window may extend beyond the padded map (MXNet's pooling convention "
@@ -161,6 +220,8 @@ OPERATIONS = {
         'must contain an element of the map.',
         attributes={**_WINDOW, 'ceil': _FLAG},
         shape='pooling',
+        reduces='maximum',
+        on_maps=True,
     ),
     'avg_pool': OperationType(
         7,
@@ -169,9 +230,15 @@ OPERATIONS = {
         attributes={**_WINDOW, 'ceil': _FLAG, 'count_pad': _FLAG},
         shape='pooling',
         rounds='always',
+        reduces='mean',
+        on_maps=True,
     ),
-    'global_avg_pool': OperationType(8, 'Mean over height and width, which become 1.', shape='global', rounds='always'),
-    'add': OperationType(9, 'x + y, of equal shape.', inputs=(2, 2), shape='equal', elementwise='values'),
+    'global_avg_pool': OperationType(
+        8, 'Mean over height and width, which become 1.', shape='global', rounds='always', reduces='mean', on_maps=True
+    ),
+    'add': OperationType(
+        9, 'x + y, of equal shape.', inputs=(2, 2), shape='equal', elementwise='values', range='total', shown_as='elemwise_add'
+    ),
     'concat': OperationType(
         10,
         'The inputs one after the other along the channels.',
@@ -180,6 +247,8 @@ OPERATIONS = {
         result=None,
         shape='joined',
         view='channels',
+        range='merged',
+        shown_as='Concat',
     ),
     'slice': OperationType(
         11,
@@ -189,6 +258,8 @@ OPERATIONS = {
         attributes={'begin': (0, MAX_CHANNELS), 'end': _CHANNELS},
         shape='cut',
         view='channels',
+        range='merged',
+        shown_as='slice_axis',
     ),
     'shuffle': OperationType(
         12,
@@ -197,11 +268,21 @@ OPERATIONS = {
         result=None,
         attributes={'groups': _CHANNELS},
         shape='groups',
+        range='merged',
     ),
     'flatten': OperationType(
-        13, 'All elements of an image, row by row, as a flat value.', kinds=_ANY, result=None, shape='flat', view='shape'
+        13,
+        'All elements of an image, row by row, as a flat value.',
+        kinds=_ANY,
+        result=None,
+        shape='flat',
+        view='shape',
+        range='merged',
+        shown_as='Flatten',
     ),
-    'expand': OperationType(14, 'Real: +1 where the bit is set, `low` (-1 or 0) elsewhere.', kinds=_BITS, attributes={'low': (-1, 0)}),
+    'expand': OperationType(
+        14, 'Real: +1 where the bit is set, `low` (-1 or 0) elsewhere.', kinds=_BITS, attributes={'low': (-1, 0)}, range='bits'
+    ),
     'prelu': OperationType(
         15, 'x where x > 0, x `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='products'
     ),
@@ -220,8 +301,11 @@ OPERATIONS = {
         shape='broadcast',
         elementwise='values',
         rounds='products',
+        shown_as='broadcast_mul',
     ),
-    'channel_mean': OperationType(20, 'Mean over the channels, of which one remains.', shape='one_channel', rounds='products'),
+    'channel_mean': OperationType(
+        20, 'Mean over the channels, of which one remains.', shape='one_channel', rounds='products', reduces='mean'
+    ),
     'scale_map': OperationType(
         21,
         'x `factor`, with a constant for each position. A height or width of 1 means that rows or columns share their '
@@ -243,7 +327,9 @@ OPERATIONS = {
         like='add',
         rounds='products',
     ),
-    'unflatten': OperationType(23, 'A flat value as a map of height and width 1.', kinds=_ANY, result=None, shape='map', view='shape'),
+    'unflatten': OperationType(
+        23, 'A flat value as a map of height and width 1.', kinds=_ANY, result=None, shape='map', view='shape', range='merged'
+    ),
     'elu': OperationType(
         24, 'x where x > 0, (exp(x) - 1) `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='always'
     ),
@@ -257,7 +343,9 @@ OPERATIONS = {
         attributes={'scale_h': _LENGTH, 'scale_w': _LENGTH, 'repeat': _FLAG},
         shape='enlarged',
     ),
-    'global_max_pool': OperationType(27, 'Maximum over height and width, which become 1; of zeros it is +0.', shape='global'),
+    'global_max_pool': OperationType(
+        27, 'Maximum over height and width, which become 1; of zeros it is +0.', shape='global', reduces='maximum', on_maps=True
+    ),
     'normalize': OperationType(
         28,
         '(x - m) / sqrt(v + `eps`), with the mean m and the variance v over the channels of each of `groups` groups and all '
@@ -266,6 +354,8 @@ OPERATIONS = {
         arrays={'eps': Array(('1',))},
         shape='groups',
         rounds='always',
+        amplifies=True,
+        on_maps=True,
     ),
     'maximum': OperationType(
         29,
@@ -281,6 +371,9 @@ OPERATIONS = {
         'result_min must not exceed result_max.',
         attributes=_RESCALING,
         arrays={'multiplier': Array(dtype='int32'), 'offset': Array(dtype='int32')},
+        rounds_inputs=True,
+        range='limits',
+        scales='multiplier',
         since=INT8_VERSION,
     ),
     'int8_conv': OperationType(
@@ -296,6 +389,10 @@ OPERATIONS = {
             'offset': Array(('out_channels',), 'int32'),
         },
         shape='convolution',
+        rounds_inputs=True,
+        products='int8',
+        range='limits',
+        on_maps=True,
         since=INT8_VERSION,
     ),
     'integer_mean': OperationType(
@@ -304,6 +401,9 @@ OPERATIONS = {
         '2^-`fraction_bits`: floor(2^fraction_bits mean + 1/2).',
         attributes={'fraction_bits': _FRACTION_BITS},
         shape='global',
+        rounds_inputs=True,
+        reduces='mean',
+        on_maps=True,
         since=INT8_VERSION,
     ),
     'integer_avg_pool': OperationType(
@@ -311,12 +411,17 @@ OPERATIONS = {
         'Integers: means over windows as of `avg_pool`, of integers and rounded as by `integer_mean`.',
         attributes={**_WINDOW, 'ceil': _FLAG, 'count_pad': _FLAG, 'fraction_bits': _FRACTION_BITS},
         shape='pooling',
+        rounds_inputs=True,
+        reduces='mean',
+        on_maps=True,
         since=INT8_VERSION,
     ),
     'round': OperationType(
         34,
         'x rounded to the nearest integer, ties to even (roundTiesToEven of IEEE 754).',
         elementwise='channels',
+        rounds_inputs=True,
+        amplifies=True,
         since=3,
     ),
     'divide': OperationType(

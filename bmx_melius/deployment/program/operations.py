@@ -4,12 +4,13 @@
 """
 
 import dataclasses
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from ...errors import UserError
 from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_INT8_WEIGHTS, MAX_SIZE, MAX_WEIGHTS
-from .operation_table import BITS_KIND, OPERATIONS, PADDING, REAL_KIND, SIDES
+from .operation_table import BITS_KIND, OPERATIONS, PADDING, REAL_KIND, SIDES, OperationType
 
 __all__ = ['BITS_KIND', 'OPERATIONS', 'PADDING', 'REAL_KIND', 'SIDES']  # of the table, beside what is defined here
 
@@ -17,7 +18,7 @@ FLOAT = np.dtype('<f4')
 HALF = np.dtype('<f2')
 INT8 = np.dtype('i1')
 _DTYPES = {'float32': FLOAT, 'float16': HALF, 'int32': np.dtype('<i4'), 'int8': INT8, 'bits': np.dtype(bool)}
-_MAX_WEIGHTS = {'binary_conv': MAX_WEIGHTS, 'int8_conv': MAX_INT8_WEIGHTS}  # of an output, exclusive
+_MAX_WEIGHTS: Dict[Optional[str], int] = {'binary': MAX_WEIGHTS, 'int8': MAX_INT8_WEIGHTS}  # products -> weights of an output, exclusive
 
 
 class ProgramError(UserError):
@@ -35,11 +36,11 @@ class Value:
     flat: bool
 
     @property
-    def shape(self):
+    def shape(self) -> Tuple[int, ...]:
         """Shape for one image: (channels,) or (channels, height, width)."""
         return (self.channels,) if self.flat else (self.channels, self.height, self.width)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'{self.kind} ({", ".join(map(str, self.shape))})'
 
 
@@ -51,31 +52,36 @@ class Operation:
     """
 
     name: str
-    inputs: tuple
-    attributes: dict = dataclasses.field(default_factory=dict)
-    arrays: dict = dataclasses.field(default_factory=dict)
-    array_numbers: dict = dataclasses.field(default_factory=dict)
+    inputs: Tuple[int, ...]
+    attributes: Dict[str, int] = dataclasses.field(default_factory=dict)
+    arrays: Dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    array_numbers: Dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def row(self) -> OperationType:
+        """Its row of the table of operations."""
+        return OPERATIONS[self.name]
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------------------------
 
 
-def array_shapes(operation, channels):
+def array_shapes(operation: Operation, channels: int) -> Dict[str, Tuple[np.dtype, Tuple[int, ...]]]:
     """Return the arrays of an operation with `channels` input channels, in the order of the file: name -> (dtype, shape)."""
     attributes = operation.attributes
     return {
         name: (_dtype(array.dtype, attributes), tuple(_size(size, attributes, channels) for size in array.shape))
-        for name, array in OPERATIONS[operation.name].arrays.items()
+        for name, array in operation.row.arrays.items()
         if array.exists is None or attributes[array.exists]
     }
 
 
-def _dtype(text, attributes):
+def _dtype(text: str, attributes: Dict[str, int]) -> np.dtype:
     name, _, flag = text.partition(' if ')
     return _DTYPES[name] if not flag or attributes[flag] else FLOAT
 
 
-def _size(text, attributes, channels):
+def _size(text: str, attributes: Dict[str, int], channels: int) -> int:
     quotient, _, flag = text.partition(' if ')
     if flag and not attributes[flag]:
         return 1
@@ -85,7 +91,7 @@ def _size(text, attributes, channels):
     return number
 
 
-def range_of_sums(operation, channels):
+def range_of_sums(operation: Operation, channels: int) -> Optional[Tuple[int, int]]:
     """Return the smallest and the largest possible sum of a binary convolution of so many channels; None if its sums may be halves."""
     attributes = operation.attributes
     n = attributes['kernel_h'] * attributes['kernel_w'] * (channels // attributes['groups'])
@@ -94,31 +100,36 @@ def range_of_sums(operation, channels):
     return (0 if attributes['offset'] else -n), n
 
 
+ShapeAndRank = Tuple[int, int, int, bool]
+
+
 # --- shape rules: (operation, inputs) -> channels, height, width, and whether the result is flat ----------------------------------------
 
 
-def _same(_, inputs):
+def _same(_: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     return x.channels, x.height, x.width, x.flat
 
 
-def _convolution(operation, inputs):
+def _convolution(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,), attributes = inputs, operation.attributes
     groups, channels = attributes['groups'], attributes['out_channels']
     if x.channels % groups or channels % groups:
         raise ProgramError(f'{operation.name} cannot split {x.channels} into {channels} channels in {groups} groups')
     window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
-    limit = _MAX_WEIGHTS.get(operation.name)
+    limit = _MAX_WEIGHTS.get(operation.row.products)
     if limit and window // groups >= limit:
         raise ProgramError(f'{operation.name} with {window // groups} weights per output; fewer than {limit} are exact')
     if x.channels // groups % attributes.get('planes', 1):
-        raise ProgramError(f'binary_conv cannot split the {x.channels // groups} channels of a group into {attributes["planes"]} planes')
-    if operation.name != 'binary_conv' and window >= MAX_ELEMENTS:
+        planes = attributes['planes']
+        raise ProgramError(f'{operation.name} cannot split the {x.channels // groups} channels of a group into {planes} planes')
+    if operation.row.products != 'binary' and window >= MAX_ELEMENTS:
         raise ProgramError(f'{operation.name} has {MAX_ELEMENTS} or more elements in a window')
-    return (channels, *_windows(operation, x, ceil=False), x.flat)
+    height, width = _windows(operation, x, ceil=False)
+    return channels, height, width, x.flat
 
 
-def _pooling(operation, inputs):
+def _pooling(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,), name, attributes = inputs, operation.name, operation.attributes
     if any(attributes[side] >= attributes[f'kernel_{axis}'] for axis in 'hw' for side in SIDES[axis]):
         raise ProgramError(f'{name} with a pad as large as its kernel has windows without an element')
@@ -131,7 +142,7 @@ def _pooling(operation, inputs):
     return x.channels, height, width, x.flat
 
 
-def _windows(operation, x, ceil):
+def _windows(operation: Operation, x: Value, ceil: bool) -> List[int]:
     """Return height and width of the result of sliding the window of an operation over `x`."""
     sizes = []
     for axis, size in (('h', x.height), ('w', x.width)):
@@ -147,17 +158,17 @@ def _windows(operation, x, ceil):
     return sizes
 
 
-def _global(_, inputs):
+def _global(_: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     return x.channels, 1, 1, x.flat
 
 
-def _one_channel(_, inputs):
+def _one_channel(_: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     return 1, x.height, x.width, x.flat
 
 
-def _equal(operation, inputs):
+def _equal(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     x = inputs[0]
     for y in inputs:
         if x != y:
@@ -165,14 +176,14 @@ def _equal(operation, inputs):
     return x.channels, x.height, x.width, x.flat
 
 
-def _broadcast(operation, inputs):
+def _broadcast(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     x, y = inputs
     if y.channels not in (1, x.channels) or y.height not in (1, x.height) or y.width not in (1, x.width):
         raise ProgramError(f'{operation.name} of {x} and {y}')
     return x.channels, x.height, x.width, x.flat
 
 
-def _positions(operation, inputs):
+def _positions(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,), attributes = inputs, operation.attributes
     if attributes['height'] not in (1, x.height) or attributes['width'] not in (1, x.width):
         raise ProgramError(
@@ -182,7 +193,7 @@ def _positions(operation, inputs):
     return x.channels, x.height, x.width, x.flat
 
 
-def _joined(operation, inputs):
+def _joined(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     x = inputs[0]
     for y in inputs:
         if y.height != x.height or y.width != x.width:
@@ -190,21 +201,21 @@ def _joined(operation, inputs):
     return sum(y.channels for y in inputs), x.height, x.width, x.flat
 
 
-def _cut(operation, inputs):
+def _cut(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,), begin, end = inputs, operation.attributes['begin'], operation.attributes['end']
     if not begin < end <= x.channels:
         raise ProgramError(f'{operation.name} of channels {begin} to {end} of {x.channels}')
     return end - begin, x.height, x.width, x.flat
 
 
-def _groups(operation, inputs):
+def _groups(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,), groups = inputs, operation.attributes['groups']
     if x.channels % groups:
         raise ProgramError(f'{operation.name} of {x.channels} channels in {groups} groups')
     return x.channels, x.height, x.width, x.flat
 
 
-def _enlarged(operation, inputs):
+def _enlarged(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,), attributes = inputs, operation.attributes
     if x.flat:
         raise ProgramError(f'{operation.name} of {x}')
@@ -215,19 +226,19 @@ def _enlarged(operation, inputs):
     return x.channels, height, width, x.flat
 
 
-def _flat(_, inputs):
+def _flat(_: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     return x.channels * x.height * x.width, 1, 1, True
 
 
-def _map(operation, inputs):
+def _map(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     if not x.flat:
         raise ProgramError(f'{operation.name} of {x}')
     return x.channels, x.height, x.width, False
 
 
-SHAPES = {
+SHAPES: Dict[str, Callable[[Operation, Sequence[Value]], ShapeAndRank]] = {
     'same': _same,
     'convolution': _convolution,
     'pooling': _pooling,
@@ -245,7 +256,7 @@ SHAPES = {
 }
 
 
-def result_of(operation, inputs):
+def result_of(operation: Operation, inputs: Sequence[Value]) -> Value:
     """Return the `Value` that an operation computes from the values `inputs`.
 
     Raises
@@ -253,7 +264,7 @@ def result_of(operation, inputs):
     ProgramError
         If the operation does not accept them.
     """
-    name, row, x = operation.name, OPERATIONS[operation.name], inputs[0]
+    name, row, x = operation.name, operation.row, inputs[0]
     for value in inputs:
         if value.kind not in row.kinds:
             raise ProgramError(f'{name} does not take {value}')

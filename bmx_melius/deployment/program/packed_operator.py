@@ -7,6 +7,7 @@ numbers, separated by single spaces.
 
 import functools
 import re
+from typing import Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -21,17 +22,19 @@ _MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
 _NUMBERS = re.compile(r'-?[0-9]{1,10}(?: -?[0-9]{1,10})*')
 
 
-def is_packed(operator, attributes):
+def is_packed(operator: Optional[str], attributes: Mapping[str, str]) -> bool:
     """Return whether a node of a symbol is a packed operator: the compiled one, or its replacement in Python."""
     return NAME in (operator, attributes.get('op_type'))
 
 
-def new_symbol():
+def new_symbol() -> SymbolJson:
     """Return a `SymbolJson` without nodes, to which packed operators are added."""
     return SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
 
 
-def add_operator(symbol, name, inputs, program, words):
+def add_operator(
+    symbol: SymbolJson, name: str, inputs: List[List[int]], program: Program, words: np.ndarray
+) -> Tuple[int, Dict[str, np.ndarray]]:
     """Add the operator that runs a program, and the variable of its words, to a symbol.
 
     Parameters
@@ -56,17 +59,17 @@ def add_operator(symbol, name, inputs, program, words):
     return symbol.add(NAME, name, [*inputs, variable], operator_attributes(program)), {f'arg:{name}_program': words}
 
 
-def operator_attributes(program):
+def operator_attributes(program: Program) -> Dict[str, str]:
     """Return the attributes of the operator that runs a program: a dict of str to str."""
     return {STRUCTURE: text_of(program.to_structure())}
 
 
-def text_of(structure):
+def text_of(structure: np.ndarray) -> str:
     """Return the words of a structure as the value of the attribute."""
     return ' '.join(map(str, structure.tolist()))
 
 
-def read_structure(attributes):
+def read_structure(attributes: Mapping[str, str]) -> Tuple[Program, int]:
     """Read the structure of a program from the attributes of its operator, or return it from a cache of the latest ones.
 
     Parameters
@@ -92,12 +95,12 @@ def read_structure(attributes):
 
 
 @functools.lru_cache(maxsize=32)
-def _read(text):
+def _read(text: str) -> Tuple[Program, int]:
     words = _words(text)
     return Program.from_structure(words), int(words[2])
 
 
-def _words(text):
+def _words(text: str) -> np.ndarray:
     if _NUMBERS.fullmatch(text):
         numbers = np.array(text.split(' '), dtype=np.int64)
         words = words_of(numbers)

@@ -41,14 +41,15 @@ needs. The numbers of words in its header and records are those of the program; 
 """
 
 import dataclasses
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_SIZE
-from .operation_table import FIRST_VERSION, OPERATIONS, REAL_KIND
-from .operations import ProgramError, array_shapes
+from .operation_table import FIRST_VERSION, REAL_KIND
+from .operations import Operation, ProgramError, Value, array_shapes
 from .reader import Reader, check_length, named_result, read_header
-from .stored_arrays import ArrayWriter
+from .stored_arrays import ArrayWriter, Written
 from .words import INPUT_WORDS, MAGIC, RECORD_WORDS, checksum_of, words_of
 
 
@@ -59,11 +60,11 @@ class Program:
     The operations of a program that `from_structure` returns have no arrays: it has shapes, but cannot run.
     """
 
-    inputs: list
-    operations: list
-    outputs: list
+    inputs: List[Value]
+    operations: List[Operation]
+    outputs: List[int]
 
-    def values(self, sizes=None):
+    def values(self, sizes: Optional[Sequence[Tuple[int, ...]]] = None) -> List[Value]:
         """Return the `Value` of every input and operation for inputs of the given (height, width), by default those at conversion.
 
         Raises
@@ -71,7 +72,7 @@ class Program:
         ProgramError
             If an operation does not accept its inputs; the message names it.
         """
-        values = []
+        values: List[Value] = []
         converted = self.values() if sizes is not None else None
         for number, value in enumerate(self.inputs):
             if sizes is not None and not value.flat:
@@ -91,7 +92,7 @@ class Program:
                 raise ProgramError(f'output value {number}: it holds bits')
         return values
 
-    def to_words(self):
+    def to_words(self) -> np.ndarray:
         """Return the program as an int32 array of shape (words,), validated by reading it back."""
         parts = [self._input_words()]
         for head, arrays in self._records():
@@ -103,7 +104,7 @@ class Program:
         Program.from_words(words)
         return words
 
-    def to_structure(self):
+    def to_structure(self) -> np.ndarray:
         """Return the structure of the program as an int32 array of shape (words,)."""
         records = list(self._records())
         words = [words_of([*head, *(array.number for array in arrays)]) for head, arrays in records]
@@ -111,7 +112,7 @@ class Program:
         return self._with_header(np.concatenate([self._input_words(), *words, words_of(self.outputs)]), omitted)
 
     @classmethod
-    def with_structure(cls, words, decodes=True):
+    def with_structure(cls, words: np.ndarray, decodes: bool = True) -> Tuple['Program', np.ndarray]:
         """Read and validate a program as `from_words` does, and its structure.
 
         Parameters
@@ -130,28 +131,28 @@ class Program:
         kept[3] = checksum_of(kept[4:])
         return program, kept
 
-    def _input_words(self):
+    def _input_words(self) -> np.ndarray:
         return words_of([number for x in self.inputs for number in (2 if x.flat else 4, x.channels, x.height, x.width)])
 
-    def _records(self):
+    def _records(self) -> Iterator[Tuple[List[int], List[Written]]]:
         """Yield for each operation the words of its record before its arrays, and a list of `stored_arrays.Written`."""
         values, writer = self.values(), ArrayWriter()
         for operation in self.operations:
-            row = OPERATIONS[operation.name]
+            row = operation.row
             body = [*operation.inputs, *(operation.attributes[name] for name in row.attributes)]
             shapes = array_shapes(operation, values[operation.inputs[0]].channels)
             arrays = [writer.write(operation, name, *shape) for name, shape in shapes.items()]
             length = RECORD_WORDS + len(body) + sum(1 + (0 if array.number else array.words) for array in arrays)
             yield [row.opcode, length, len(operation.inputs), *body], arrays
 
-    def _with_header(self, body, omitted=0):
+    def _with_header(self, body: np.ndarray, omitted: int = 0) -> np.ndarray:
         """Return the header and the body of a program, or of a structure, from which `omitted` words were left out."""
         rest = np.concatenate([words_of([len(self.inputs), len(self.operations), len(self.outputs), 0]), body])
-        version = max([FIRST_VERSION, *(OPERATIONS[operation.name].since for operation in self.operations)])
+        version = max([FIRST_VERSION, *(operation.row.since for operation in self.operations)])
         return np.concatenate([words_of([MAGIC, version, len(rest) + 4 + omitted, checksum_of(rest)]), rest])
 
     @classmethod
-    def from_words(cls, words):
+    def from_words(cls, words: np.ndarray) -> 'Program':
         """Read and validate a program completely.
 
         Parameters
@@ -166,12 +167,12 @@ class Program:
         return cls._read(words, has_arrays=True)[0]
 
     @classmethod
-    def from_structure(cls, words):
+    def from_structure(cls, words: np.ndarray) -> 'Program':
         """Read and validate a structure as `from_words` does a program. The operations of the result have no arrays."""
         return cls._read(words, has_arrays=False)[0]
 
     @classmethod
-    def _read(cls, words, has_arrays, decodes=True):
+    def _read(cls, words: np.ndarray, has_arrays: bool, decodes: bool = True) -> Tuple['Program', Reader]:
         """Return the program and its `Reader`."""
         words = np.asarray(words)
         read_header(words, has_arrays)
@@ -190,7 +191,7 @@ class Program:
         return program, reader
 
 
-def _check_input(number, value):
+def _check_input(number: int, value: Value) -> None:
     possible = 1 <= value.channels <= MAX_CHANNELS and 1 <= value.height <= MAX_SIZE and 1 <= value.width <= MAX_SIZE
     if not possible or value.channels * value.height * value.width >= MAX_ELEMENTS:
         raise ProgramError(f'input {number}, size: {value} is not possible')

@@ -5,6 +5,7 @@ same checks in the same order and names the same place.
 """
 
 import dataclasses
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .limits import (
     MAX_OPERATIONS,
     MAX_OUTPUTS,
 )
-from .operation_table import FIRST_VERSION, OPERATIONS, REAL_KIND
+from .operation_table import FIRST_VERSION, OPERATIONS, REAL_KIND, OperationType
 from .operations import Operation, ProgramError, Value, array_shapes, result_of
 from .stored_arrays import ArrayReader, repeated_by_planes
 from .words import HEADER_WORDS, INPUT_WORDS, MAGIC, RECORD_WORDS, VERSION, WORD, checksum_of, word_count
@@ -25,7 +26,7 @@ from .words import HEADER_WORDS, INPUT_WORDS, MAGIC, RECORD_WORDS, VERSION, WORD
 _NAMES = {row.opcode: name for name, row in OPERATIONS.items()}
 
 
-def named_result(number, operation, values):
+def named_result(number: int, operation: Operation, values: Sequence[Value]) -> Value:
     """Return the `Value` that an operation computes. A `ProgramError` names the operation by its number."""
     try:
         return result_of(operation, [values[source] for source in operation.inputs])
@@ -33,13 +34,13 @@ def named_result(number, operation, values):
         raise ProgramError(f'{Place(number, operation.name)}: {error}') from error
 
 
-def check_length(words, length):
+def check_length(words: np.ndarray, length: int) -> None:
     """Raise `ProgramError` unless the header has this number of words."""
     if words[2] != length:
         raise ProgramError(f'word 2, length: the header says {words[2]} words, there are {length}: the file is damaged')
 
 
-def read_header(words, has_arrays):
+def read_header(words: np.ndarray, has_arrays: bool) -> None:
     """Validate the header, except for the length of a structure."""
     if words.dtype != WORD or words.ndim != 1:
         raise ProgramError(f'a program is a vector of int32, not {words.dtype} of shape {words.shape}')
@@ -73,23 +74,23 @@ class Place:
     name: str = ''
     field: str = ''
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'operation {self.number}' + (f' ({self.name})' if self.name else '') + (f', {self.field}' if self.field else '')
 
-    def of(self, field):
+    def of(self, field: str) -> 'Place':
         return Place(self.number, self.name, field)
 
 
 class _Totals:
     """Totals over the operations read so far, with their limits."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.operands = self.groups = self.weights = 0
 
-    def add(self, place, operation, channels):
+    def add(self, place: Place, operation: Operation, channels: int) -> None:
         attributes = operation.attributes
         self.operands += len(operation.inputs)
-        if OPERATIONS[operation.name].shape == 'convolution':
+        if operation.row.shape == 'convolution':
             groups = attributes['groups']
             filters = -(-(attributes['out_channels'] // groups) // FILTER_BLOCK) * FILTER_BLOCK
             self.groups += groups
@@ -106,35 +107,35 @@ class _Totals:
 class Reader:
     """Sequential reader of the words of a program or a structure with bounds checks. Messages are formatted only for errors."""
 
-    def __init__(self, words, has_arrays, decodes):
+    def __init__(self, words: np.ndarray, has_arrays: bool, decodes: bool) -> None:
         self.words, self.has_arrays, self.decodes, self.totals = words, has_arrays, has_arrays and decodes, _Totals()
         self.stored = ArrayReader()
         self.position, self.omitted = HEADER_WORDS, 0  # of the next word; number of words of arrays that a structure omits
-        self.spans = []  # (begin, end) of the elements of each array
+        self.spans: List[Tuple[int, int]] = []  # (begin, end) of the elements of each array
 
     @property
-    def left(self):
+    def left(self) -> int:
         return len(self.words) - self.position
 
-    def spans_between_arrays(self):
+    def spans_between_arrays(self) -> List[Tuple[int, int]]:
         """Return (begin, end) of the words before, between and after the elements of arrays."""
         borders = [0, *(border for span in self.spans for border in span), len(self.words)]
         return list(zip(borders[::2], borders[1::2]))
 
-    def take(self, count, place):
+    def take(self, count: int, place: object) -> np.ndarray:
         if not 0 <= count <= self.left:
             raise ProgramError(f'word {self.position}, {place}: {count} words are needed, {self.left} are left')
         self.position += count
         return self.words[self.position - count : self.position]
 
-    def count(self, word, min_words, what):
+    def count(self, word: int, min_words: int, what: str) -> int:
         """Return a number of the header, if it is at least 1 and that many items of at least `min_words` words can follow."""
         number = int(self.words[word])
         if not 1 <= number <= self.left // min_words:
             raise ProgramError(f'word {word}, {what}: there are {number}; {self.left} words are left')
         return number
 
-    def sources(self, count, existing, place):
+    def sources(self, count: int, existing: int, place: object) -> List[int]:
         """Read `count` numbers of values, each less than `existing`."""
         numbers = self.take(count, place).tolist()
         if min(numbers) < 0 or max(numbers) >= existing:
@@ -142,7 +143,7 @@ class Reader:
             raise ProgramError(f'word {self.position - count + index}, {place}: value {numbers[index]}, of {existing} so far')
         return numbers
 
-    def input(self):
+    def input(self) -> Value:
         start = self.position
         rank, channels, height, width = self.take(INPUT_WORDS, 'inputs').tolist()
         if rank not in (2, 4):
@@ -151,7 +152,7 @@ class Reader:
             raise ProgramError(f'word {start}, size: an input of rank 2 has height and width 1')
         return Value(REAL_KIND, channels, height, width, rank == 2)
 
-    def operation(self, number, values):
+    def operation(self, number: int, values: List[Value]) -> Operation:
         """Read an operation and append its result to `values`."""
         start, omitted = self.position, self.omitted
         opcode, length, inputs = self.take(RECORD_WORDS, Place(number, field='head')).tolist()
@@ -174,7 +175,7 @@ class Reader:
         values.append(result)
         return operation
 
-    def _arrays(self, operation, arrays, place):
+    def _arrays(self, operation: Operation, arrays: Dict[str, Tuple[np.dtype, Tuple[int, ...]]], place: Place) -> None:
         for array, (dtype, shape) in arrays.items():
             what = place.of(array)
             word = self.position
@@ -187,11 +188,11 @@ class Reader:
             operation.array_numbers[array] = number
             if self.decodes:
                 operation.arrays[array] = elements
-        for array, facts in OPERATIONS[operation.name].arrays.items():
+        for array, facts in operation.row.arrays.items():
             if facts.ordered and array in operation.arrays and np.isnan(operation.arrays[array]).any():
                 raise ProgramError(f'{place.of(array)}: it contains NaN')
 
-    def _elements(self, dtype, shape, what):
+    def _elements(self, dtype: np.dtype, shape: Tuple[int, ...], what: Place) -> Optional[np.ndarray]:
         """Take the words of an array; return None if they are not decoded, as in a structure, which omits them."""
         if self.has_arrays:
             elements = self.take(word_count(dtype, shape), what)
@@ -200,7 +201,7 @@ class Reader:
         self.omitted += word_count(dtype, shape)
         return None
 
-    def _attributes(self, row, place):
+    def _attributes(self, row: OperationType, place: Place) -> Dict[str, int]:
         start = self.position
         numbers = self.take(len(row.attributes), place.of('attributes')).tolist()
         for index, (number, (name, (low, high))) in enumerate(zip(numbers, row.attributes.items())):

@@ -5,6 +5,7 @@ engine is not compiled. Real values are float32 arrays (batch, channels, height,
 """
 
 import math
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -12,14 +13,15 @@ from numpy.lib.stride_tricks import as_strided
 from ...arithmetic import ceil_div
 from .limits import MEMORY_VARIABLE, memory_limit
 from .operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
-from .operations import REAL_KIND, ProgramError
+from .operations import REAL_KIND, Operation, ProgramError, Value
+from .program import Program
 from .words import pack_bits
 
 _BLOCK = 1 << 15  # 64-bit words combined at a time, so that they stay in the cache
 _ZERO = np.float32(0)  # a sum with it is never -0: which of two zeros NumPy's maxima return, and where its sums begin, is not defined
 
 
-def run(program, inputs):
+def run(program: Program, inputs: Sequence[np.ndarray]) -> List[np.ndarray]:
     """Run a program.
 
     Parameters
@@ -51,17 +53,17 @@ def run(program, inputs):
     return [values[number] for number in program.outputs]
 
 
-def _last_uses(program):
+def _last_uses(program: Program) -> Dict[int, Optional[int]]:
     """Return a dict from each value to the value computed at its last use, or None for outputs."""
     first = len(program.inputs)
     last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
     return {**last_use, **dict.fromkeys(program.outputs)}
 
 
-def _memory(program, values, last_use, batch):
+def _memory(program: Program, values: Sequence[Value], last_use: Dict[int, Optional[int]], batch: int) -> int:
     """Estimate the peak memory of `run` in bytes, excluding the inputs: values, and the copies of windows."""
 
-    def size(value):
+    def size(value: Value) -> int:
         return value.channels * value.height * value.width * (4 if value.kind == REAL_KIND else 1)
 
     first = len(program.inputs)
@@ -73,19 +75,18 @@ def _memory(program, values, last_use, batch):
     return peak * batch
 
 
-def _copied(operation, x, result):
+def _copied(operation: Operation, x: Value, result: Value) -> int:
     """Return the bytes per image of the windows of a convolution."""
     attributes = operation.attributes
     windows = result.height * result.width * attributes.get('kernel_h', 1) * attributes.get('kernel_w', 1)
-    if operation.name in ('conv', 'int8_conv'):
-        return (4 if operation.name == 'conv' else 8) * windows * x.channels
-    if operation.name == 'binary_conv':
+    products = operation.row.products
+    if products == 'binary':
         groups = attributes['groups']
         return 8 * windows * groups * -(-(x.channels // groups) // 64)
-    return 0
+    return {None: 0, 'floats': 4, 'int8': 8}[products] * windows * x.channels
 
 
-def check_memory(size, what='working memory'):
+def check_memory(size: int, what: str = 'working memory') -> None:
     """Raise `ProgramError` if a run needs more bytes than the limit. `what` names the kind of memory."""
     limit = memory_limit()
     if size > limit:
@@ -95,7 +96,7 @@ def check_memory(size, what='working memory'):
         )
 
 
-def check_inputs(program, inputs):
+def check_inputs(program: Program, inputs: Sequence[np.ndarray]) -> None:
     """Raise `ProgramError` unless the arrays fit the inputs of the program. Does not check whether the windows fit the maps."""
     check_shapes(program, [array.shape for array in inputs])
     for number, array in enumerate(inputs):
@@ -103,7 +104,7 @@ def check_inputs(program, inputs):
             raise ProgramError(f'input {number} must be float32, not {array.dtype}: use astype')
 
 
-def check_shapes(program, shapes):
+def check_shapes(program: Program, shapes: Sequence[Tuple[int, ...]]) -> None:
     """Raise `ProgramError` unless arrays of these shapes fit the inputs of the program, like `check_inputs`."""
     if len(shapes) != len(program.inputs):
         raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(shapes)} are given')
@@ -117,7 +118,7 @@ def check_shapes(program, shapes):
             raise ProgramError(f'input {number} has the batch {shape[0]}, input 0 has {shapes[0][0]}')
 
 
-def infer_shapes(program, shapes):
+def infer_shapes(program: Program, shapes: Sequence[Tuple[int, ...]]) -> List[Tuple[int, ...]]:
     """Return the shapes of the outputs for inputs of the given shapes, batch included.
 
     Raises
@@ -130,10 +131,10 @@ def infer_shapes(program, shapes):
     return [(shapes[0][0], *values[number].shape) for number in program.outputs]
 
 
-def apply(operation, inputs):
+def apply(operation: Operation, inputs: Sequence[np.ndarray]) -> np.ndarray:
     """Return the array that an operation computes from the arrays `inputs`."""
     function, arguments = _FUNCTIONS[operation.name], {**operation.attributes, **operation.arrays}
-    if inputs[0].ndim == 2 and operation.name in ON_MAPS:
+    if inputs[0].ndim == 2 and operation.row.on_maps:
         return function(inputs[0][:, :, None, None], **arguments)[:, :, 0, 0]
     return function(*inputs, **arguments)
 
@@ -389,15 +390,3 @@ _FUNCTIONS = {
     'divide': lambda x, divisor: x / _of_channels(divisor, x),
     'softplus': _softplus,
 }
-ON_MAPS = (
-    'conv',
-    'binary_conv',
-    'int8_conv',
-    'integer_mean',
-    'integer_avg_pool',
-    'max_pool',
-    'avg_pool',
-    'global_avg_pool',
-    'global_max_pool',
-    'normalize',
-)

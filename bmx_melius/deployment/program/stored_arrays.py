@@ -2,20 +2,23 @@
 
 import dataclasses
 import hashlib
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
 from .limits import REPEATED_PER_STORED, REPEATED_WORDS
-from .operations import ProgramError
+from .operations import Operation, ProgramError
 from .words import BOOL_KIND, decode, encode, word_count
 
+_Layout = Tuple[str, int, int]
 
-def _layout(dtype, shape):
+
+def _layout(dtype: np.dtype, shape: Tuple[int, ...]) -> _Layout:
     """Return what equal arrays have in common: dtype, number of elements, and the last axis of bit arrays, whose rows are padded."""
     return dtype.str, int(np.prod(shape, dtype=np.int64)), shape[-1] if dtype.kind == BOOL_KIND else 0
 
 
-def repeated_by_planes(operation, words):
+def repeated_by_planes(operation: Operation, words: int) -> int:
     """Return how many words an array of an operation has in addition to its `words` stored ones, which are used for several planes."""
     return (operation.attributes.get('planes', 1) - 1) * words
 
@@ -23,11 +26,11 @@ def repeated_by_planes(operation, words):
 class _Words:
     """The words of arrays that are stored, and of arrays and planes that use them again, so far."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stored = self.repeated = 0
 
     @property
-    def max_repeated(self):
+    def max_repeated(self) -> int:
         """The possible number of words of arrays that are not stored; it limits the memory that a small file can request."""
         return REPEATED_WORDS + REPEATED_PER_STORED * self.stored
 
@@ -43,7 +46,7 @@ class Written:
     words: int
     array: 'np.ndarray | None'
 
-    def elements(self):
+    def elements(self) -> np.ndarray:
         """Return the elements as words."""
         return encode(self.array)
 
@@ -51,10 +54,11 @@ class Written:
 class ArrayWriter:
     """Assignment of numbers to the arrays of a program, in the order of the file."""
 
-    def __init__(self):
-        self._known, self._stored, self._words = {}, 0, _Words()  # content -> number; stored arrays, among them equal ones beyond the limit
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[_Layout, bytes], int] = {}  # content -> number
+        self._stored, self._words = 0, _Words()  # stored arrays, among them equal ones beyond the limit
 
-    def write(self, operation, name, dtype, shape):
+    def write(self, operation: Operation, name: str, dtype: np.dtype, shape: Tuple[int, ...]) -> Written:
         """Return the next array, `Written`. Raises ValueError if it has another dtype or shape than the operation requires."""
         words = word_count(dtype, shape)
         if name not in operation.arrays:
@@ -77,10 +81,12 @@ class ArrayWriter:
 class ArrayReader:
     """The arrays of a program that have been read."""
 
-    def __init__(self):
-        self._layouts, self._arrays, self._words = [], [], _Words()
+    def __init__(self) -> None:
+        self._layouts: List[_Layout] = []
+        self._arrays: List[Optional[np.ndarray]] = []
+        self._words = _Words()
 
-    def first(self, words, dtype, shape, what):
+    def first(self, words: Optional[np.ndarray], dtype: np.dtype, shape: Tuple[int, ...], what: object) -> Optional[np.ndarray]:
         """Return the array with the given words, or None if these are None, and give it the next number.
 
         `what` names it in messages. Raises `ProgramError` if bits beyond its elements are set.
@@ -91,7 +97,7 @@ class ArrayReader:
         self._arrays.append(array)
         return array
 
-    def again(self, number, dtype, shape, what, word):
+    def again(self, number: int, dtype: np.dtype, shape: Tuple[int, ...], what: object, word: int) -> Optional[np.ndarray]:
         """Return array `number`, read at `word`, in the given shape, or None. Raises `ProgramError` if it has another layout."""
         if not 1 <= number <= len(self._layouts):
             raise ProgramError(f'word {word}, {what}: stored array {number}, of {len(self._layouts)} so far')
@@ -101,7 +107,7 @@ class ArrayReader:
         array = self._arrays[number - 1]
         return None if array is None else array.reshape(shape)
 
-    def repeat(self, words, what):
+    def repeat(self, words: int, what: object) -> None:
         """Count words that are used again. Raises `ProgramError` if there are too many."""
         self._words.repeated += words
         if self._words.repeated > self._words.max_repeated:

@@ -1,6 +1,7 @@
 """Words of a program: constants of the format, which `bmx_melius.deployment.program.program` defines, and encoding of arrays."""
 
 import zlib
+from typing import Sequence, Tuple
 
 import numpy as np
 
@@ -18,18 +19,18 @@ BITS = np.dtype('<u4')
 BOOL_KIND = 'b'  # the kind of the NumPy dtype for bits
 
 
-def words_of(numbers):
+def words_of(numbers: Sequence[int]) -> np.ndarray:
     """Return numbers as words, one each."""
     return np.array(numbers, dtype=WORD)
 
 
-def checksum_of(words):
+def checksum_of(words: np.ndarray) -> int:
     """Return the CRC-32 of words as a signed 32-bit word."""
     crc = zlib.crc32(np.ascontiguousarray(words))
     return crc - (1 << 32) if crc >= 1 << 31 else crc
 
 
-def word_count(dtype, shape):
+def word_count(dtype: np.dtype, shape: Tuple[int, ...]) -> int:
     """Return the number of words of an encoded array."""
     count = 1
     for size in shape[:-1]:
@@ -39,7 +40,7 @@ def word_count(dtype, shape):
     return ceil_div(count * shape[-1] * dtype.itemsize, 4)
 
 
-def encode(array):
+def encode(array: np.ndarray) -> np.ndarray:
     """Encode an array as words."""
     if array.dtype == bool:
         return pack_bits(array).reshape(-1).view(WORD)
@@ -47,7 +48,7 @@ def encode(array):
     return np.frombuffer(data + b'\0' * (-len(data) % 4), dtype=WORD)
 
 
-def decode(words, dtype, shape, what):
+def decode(words: np.ndarray, dtype: np.dtype, shape: Tuple[int, ...], what: object) -> np.ndarray:
     """Decode words encoded by `encode`. Raise `ProgramError`, which names the array as `what`, if bits beyond its elements are set."""
     if dtype.kind == BOOL_KIND:
         packed = words.view(BITS).reshape(*shape[:-1], -1)
@@ -64,7 +65,7 @@ def decode(words, dtype, shape, what):
     return elements[:count].reshape(shape)
 
 
-def pack_bits(bits):
+def pack_bits(bits: np.ndarray) -> np.ndarray:
     """Pack the last axis of a bool array, 32 elements per word, the first in the lowest bit: (..., n) -> (..., ceil(n/32)) uint32."""
     count = bits.shape[-1]
     words = ceil_div(count, 32)
@@ -73,7 +74,7 @@ def pack_bits(bits):
     return np.packbits(padded, axis=-1, bitorder='little').view(BITS)
 
 
-def unpack_bits(words, count):
+def unpack_bits(words: np.ndarray, count: int) -> np.ndarray:
     """Unpack bits packed by `pack_bits`: (..., words) uint32 -> (..., count) bool."""
     octets = np.ascontiguousarray(words).view(np.uint8)
     return np.unpackbits(octets, axis=-1, count=count, bitorder='little').astype(bool)

@@ -78,7 +78,7 @@ class LQActivation(QActivation):
                 # The value has no effect. The optimizer must not be able to make it anything but finite.
                 self.moments = self.params.get('moments', shape=(1, 3, 3), init='zeros', lr_mult=0, wd_mult=0)
 
-    def quantized_in_parts(self, F: Any, x: Array, basis: Array, moments: Array) -> Tuple[Array, Array]:
+    def quantized_in_parts(self, F: Any, x: Array, basis: Array, moments: Array) -> Tuple[Array, Array]:  # type: ignore[override]
         basis = F.sort(basis, axis=0)
         small, large = (_spread(F, F.slice_axis(basis, axis=0, begin=i, end=i + 1), x) for i in range(2))
         top = small + large

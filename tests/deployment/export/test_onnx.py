@@ -18,7 +18,7 @@ from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.deployment.onnx.export import _Model, to_onnx, verify
+from bmx_melius.deployment.onnx.export import _FORMS, to_onnx, verify
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import PADDING
 from model_zoo import get_model
@@ -193,7 +193,7 @@ def test_mistakes_are_reported_in_one_line_and_leave_no_file(run, tmp_path):
 
 
 def test_an_operation_without_a_form_in_onnx_is_named(monkeypatch):
-    monkeypatch.delattr(_Model, 'max_pool')
+    monkeypatch.delitem(_FORMS, 'max_pool')
     with pytest.raises(UserError, match=r'max_pool \(operation 2\) has no form in ONNX'):
         to_onnx(make_program(), ['x'])
 

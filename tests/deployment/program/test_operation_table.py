@@ -1,7 +1,10 @@
 """The table of operations: what is made from it is up to date, and its rows have what the readers and the engine rely on."""
 
+import ast
 import importlib
+import re
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -28,11 +31,18 @@ def test_what_is_made_from_the_table_is_up_to_date(generator):
     assert stale == [], 'run make operations'
 
 
+def values_of(type, value):
+    """Return the values that a type allows: those of a Literal, also if it is optional; otherwise `value`."""
+    allowed = [one for part in (type, *typing.get_args(type)) if typing.get_origin(part) is typing.Literal for one in typing.get_args(part)]
+    return [*allowed, None] if allowed and None.__class__ in typing.get_args(type) else allowed or [value]
+
+
 def test_opcodes_count_from_one_and_names_have_a_rule_a_form_and_a_line_of_documentation():
     assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
     for name, row in OPERATIONS.items():
         assert row.shape in SHAPES and row.doc.endswith('.') and '\n' not in row.doc, name
-        assert row.elementwise in (None, 'channels', 'values', 'positions') and row.rounds in ('never', 'products', 'always'), name
+        for trait, type in typing.get_type_hints(OperationType).items():
+            assert getattr(row, trait) in values_of(type, getattr(row, trait)), (name, trait)
         assert (row.like is not None) == (row.elementwise == 'positions'), name
         assert row.elementwise != 'channels' or len(row.arrays) <= 2 and all(array.shape == ('C',) for array in row.arrays.values()), name
     assert {row.shape for row in OPERATIONS.values()} == set(SHAPES)
@@ -72,3 +82,43 @@ def test_a_program_is_of_the_latest_version_that_one_of_its_operations_needs(mon
     assert program.to_structure()[1] == VERSION + 1
     with pytest.raises(ProgramError, match=f'word 1, version: format version {VERSION + 1}; this release reads'):
         program.to_words()  # reads what it has written
+
+
+# Where C++ says what operations mean: their shapes in the generated table, and which steps compute them.
+STEPS = {'operation_table.h', 'fusion.cc', 'patterns.cc', 'fused_operations.cc', 'lowering.cc'}
+
+
+def compared_names(source):
+    """Return the lines of Python code that compare an attribute `name` with names of operations, or look for a function of that name."""
+    tree, names = ast.parse(source), set(OPERATIONS)
+    strings = {  # constant -> the strings in what it is assigned
+        node.targets[0].id: {one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)}
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+
+    def names_operations(node):
+        constants = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+        return bool(names & constants) or isinstance(node, ast.Name) and bool(names & strings.get(node.id, set()))
+
+    def is_name(node):
+        return isinstance(node, ast.Attribute) and node.attr == 'name'
+
+    found = []
+    for node in ast.walk(tree):
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        is_lookup = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'getattr'
+        if any(map(is_name, sides)) and any(map(names_operations, sides)) or is_lookup and any(map(is_name, ast.walk(node.args[1]))):
+            found.append(ast.get_source_segment(source, node))
+    return found
+
+
+def test_only_the_table_and_what_says_what_operations_mean_know_their_names():
+    """Other code asks the row of an operation, so that it needs no change when one is added."""
+    examples = "x.name == 'conv'", "x.name in ('conv', 'y')", "N = ('relu',)\nx.name in N", "getattr(y, f'_{x.name}')"
+    assert [compared_names(example) for example in examples] == [[example.split('\n')[-1]] for example in examples]
+    package = ROOT / 'bmx_melius'
+    found = {path: compared_names(path.read_text(encoding='utf-8')) for path in (package / 'deployment').rglob('*.py')}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    sources = [path for path in (package / 'csrc').rglob('*.*') if path.name not in STEPS]
+    assert len(sources) > 90 and [path.name for path in sources if re.search(r'\bOp::\w', path.read_text())] == []
