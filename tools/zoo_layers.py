@@ -14,10 +14,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bmx_melius.analysis.counting import count_layers  # noqa: E402
-from bmx_melius.analysis.tracing import read_graph  # noqa: E402
 from bmx_melius.deployment.runtime.self_test import COLUMNS, LAYERS_FILE, ZooLayer  # noqa: E402
 from bmx_melius.files.io import replacing  # noqa: E402
 from bmx_melius.files.symbol_json import integers  # noqa: E402
+from bmx_melius.graph.tracing import read_graph  # noqa: E402
 from model_zoo import get_model, get_model_list  # noqa: E402
 
 IMAGE = (1, 3, 224, 224)

@@ -16,8 +16,8 @@ from typing import Any, Dict, Tuple
 
 from ..errors import UserError
 from ..files.symbol_json import integers
+from ..graph.nodes import Graph, Node
 from ..nn import marks
-from .graph import Graph, Node
 
 FLOAT_BITS = 32
 BOPS_PER_OP = 64

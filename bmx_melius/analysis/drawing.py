@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Union
 from ..errors import UserError
 from ..files.io import replacing, require_suffix
 from ..files.symbol_json import truth
+from ..graph.nodes import Graph
 from ..nn import marks
 from . import counting
-from .graph import Graph
 
 if TYPE_CHECKING:
     import graphviz

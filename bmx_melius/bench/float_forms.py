@@ -9,9 +9,9 @@ import collections
 import mxnet as mx
 import numpy as np
 
-from ..analysis.tracing import load_symbol
 from ..files.parameters import read_arrays
 from ..files.symbol_json import VARIABLE, SymbolJson, truth
+from ..graph.tracing import load_symbol
 from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ..analysis.graph import Graph, Node
+from ..graph.nodes import Graph, Node
 from ..nn import marks
 from .program.operations import BITS_KIND, HALF, INT8, array_shapes
 from .program.packed_operator import is_packed, read_structure
@@ -35,7 +35,7 @@ def with_operations(graph):
 
     Parameters
     ----------
-    graph : bmx_melius.analysis.graph.Graph
+    graph : bmx_melius.graph.nodes.Graph
 
     Raises
     ------

@@ -4,8 +4,8 @@ import warnings
 
 import mxnet as mx
 
-from ..analysis.tracing import read_graph, symbol_of
 from ..errors import UserError
+from ..graph.tracing import read_graph, symbol_of
 from ..nn.marks import ACTIVATION_INPUT, ROLE
 
 INPUT = 'data'

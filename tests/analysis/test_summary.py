@@ -15,8 +15,8 @@ from support.small_networks import initialized, sequence
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
 from bmx_melius.analysis.summary import Summary, summary
-from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.deployment.program_graph import with_operations
+from bmx_melius.graph.tracing import read_graph
 from model_zoo import meliusnet
 
 pytest_plugins = ['support.conversions']  # its fixtures

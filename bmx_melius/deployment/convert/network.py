@@ -6,10 +6,10 @@ import dataclasses
 import numpy as np
 
 from ...analysis.counting import marked_bits
-from ...analysis.graph import first_node
 from ...errors import UserError
 from ...files.symbol_json import truth
 from ...forking import lazy_attribute
+from ...graph.nodes import first_node
 from ...nn import marks
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network

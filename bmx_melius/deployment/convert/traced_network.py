@@ -6,11 +6,11 @@ import mxnet as mx
 import numpy as np
 
 from ...analysis.counting import marked_bits
-from ...analysis.graph import first_node
-from ...analysis.tracing import read_graph
 from ...errors import UserError, last_line
 from ...files.symbol_json import VARIABLE, SymbolJson
 from ...forking import lazy_attribute
+from ...graph.nodes import first_node
+from ...graph.tracing import read_graph
 from ...nn import marks
 from .batch_norms import FoldedBatchNorms
 from .mxnet_rounding import MxnetBatchNorm

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from ...analysis.graph import Graph, Node
 from ...errors import UserError
+from ...graph.nodes import Graph, Node
 from ...nn import marks
 from ..convert.network import Comparisons, Entry, Network
 

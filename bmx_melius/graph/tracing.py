@@ -12,7 +12,7 @@ from ..errors import UserError, last_line, name_some
 from ..files.io import read_text
 from ..files.symbol_json import VARIABLE, SymbolJson, require_different_names
 from ..nn.marks import read_marks
-from .graph import Graph, InputShape, Node, shapes_by_name
+from .nodes import Graph, InputShape, Node, shapes_by_name
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
 

@@ -1,0 +1,1 @@
+"""Networks as graphs: the nodes, and their reading from networks of MXNet."""
