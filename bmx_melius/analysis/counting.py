@@ -15,8 +15,8 @@ import math
 from typing import Any, Dict, Tuple
 
 from ..errors import UserError
-from ..files.symbol_json import integers
 from ..graph.nodes import Graph, Node
+from ..graph.operations import Unknown
 from ..nn import marks
 
 FLOAT_BITS = 32
@@ -133,6 +133,8 @@ def _multiplies(node):
     """Return whether the node multiplies data by weights. Raises `UserError` for an unknown kind of convolution."""
     if node.operator not in _WEIGHT_INPUT and 'conv' in (node.operator or '').lower():
         raise UserError(f'cannot count node {node.name}: its operator {node.operator} is not one of {", ".join(_WEIGHT_INPUT)}')
+    if node.operator in _WEIGHT_INPUT and isinstance(node.operation, Unknown):
+        raise UserError(f'cannot count node {node.name} ({node.operator}): its attributes are malformed: {node.operation.reason}')
     return node.operator in _WEIGHT_INPUT and node.depends_on_data
 
 
@@ -255,12 +257,7 @@ def _kind(node, is_first, is_last):
         return OUTPUT
     if node.operator in _DENSE_OPERATORS:
         return DENSE
-    return POINTWISE_CONVOLUTION if math.prod(kernel(node)) == 1 else LARGE_CONVOLUTION
-
-
-def kernel(node: Node, attribute: str = 'kernel') -> Tuple[int, ...]:
-    """Return the kernel size of a convolution or pooling per spatial axis, or with ``attribute='stride'`` its strides (() = all 1)."""
-    return integers(node.attributes.get(attribute, ''))
+    return POINTWISE_CONVOLUTION if math.prod(node.operation.window.kernel) == 1 else LARGE_CONVOLUTION
 
 
 def _layer(node, parameters, bits, kind):

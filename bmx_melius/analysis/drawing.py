@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Union
 
 from ..errors import UserError
 from ..files.io import replacing, require_suffix
-from ..files.symbol_json import truth
 from ..graph.nodes import Graph
+from ..graph.operations import GlobalPooling, Pooling, TransposedConvolution
 from ..nn import marks
 from . import counting
 
@@ -153,10 +153,10 @@ def _add_box(drawing, node, layer):
         name = _NAMES.get(layer.kind, '').format(bits=layer.bits) + _describe(node)
         operations = f'\n{_short(layer.ops)} OPs' if layer.ops else ''
         drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
-    elif node.operator == 'Pooling':
-        kind = node.attributes.get('pool_type', 'max')
-        name = f'global {kind} pool' if truth(node.attributes.get('global_pool', 'False')) else f'{kind} pool {_window(node)}'
-        drawing.node(str(node.index), f'{name}\n{_size(node)}')
+    elif isinstance(node.operation, GlobalPooling):
+        drawing.node(str(node.index), f'global {node.operation.kind} pool\n{_size(node)}')
+    elif isinstance(node.operation, Pooling):
+        drawing.node(str(node.index), f'{node.operation.kind} pool {_window(node.operation.window)}\n{_size(node)}')
     else:
         drawing.node(
             str(node.index), f'{_JOINS.get(node.operator, node.operator)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2'
@@ -166,15 +166,15 @@ def _add_box(drawing, node, layer):
 def _describe(node):
     if node.operator == 'FullyConnected':
         return 'dense'
-    groups = int(node.attributes.get('num_group', 1))
-    name = 'transposed convolution' if node.operator == 'Deconvolution' else 'convolution'
-    return f'{name} {_window(node)}' + (f', {groups} groups' if groups > 1 else '')
+    name = 'transposed convolution' if isinstance(node.operation, TransposedConvolution) else 'convolution'
+    groups = node.operation.groups
+    return f'{name} {_window(node.operation.window)}' + (f', {groups} groups' if groups > 1 else '')
 
 
-def _window(node):
+def _window(window):
     """Return the kernel size, with strides above 1 after a slash: '3 x 3', '3 x 3 / 2'."""
-    strides = set(counting.kernel(node, 'stride')) - {1}
-    return ' \u00d7 '.join(map(str, counting.kernel(node))) + (f' / {max(strides)}' if strides else '')
+    strides = set(window.strides) - {1}
+    return ' \u00d7 '.join(map(str, window.kernel)) + (f' / {max(strides)}' if strides else '')
 
 
 def _word(node):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from ..graph.mxnet_operators import read_operation
 from ..graph.nodes import Graph, Node
 from ..nn import marks
 from .program.operations import BITS_KIND, HALF, INT8, array_shapes
@@ -83,11 +84,13 @@ class _Replacement:
             x = values[operation.inputs[0]]
             name = f'{packed.name}_{operation.name}{number}'
             variables = self._add_arrays(operation, x, name, stored)
+            operator, attributes = _operator(operation, x), _attributes(operation)
             node = Node(
                 index=0,
                 name=name,
-                operator=_operator(operation, x),
-                attributes=_attributes(operation),
+                operator=operator,
+                attributes=attributes,
+                operation=read_operation(operator, attributes),
                 marks=_marks(operation, x, planes.get(number, 1)),
                 inputs=[],
                 input_slots=[],
@@ -106,7 +109,7 @@ class _Replacement:
             if array not in _UNCOUNTED_ARRAYS:
                 if variable is None or variable.shape != shape:
                     facts = {'stored_bits': str(8 * dtype.itemsize)} if dtype in (HALF, INT8) else {}
-                    variable = self._add(Node(0, f'{name}_{array}', None, {}, facts, [], [], [shape], depends_on_data=False))
+                    variable = self._add(Node(0, f'{name}_{array}', None, {}, None, facts, [], [], [shape], depends_on_data=False))
                     self.graph.parameters.append(variable)
                 variables.append((variable, 0))
             if not number:

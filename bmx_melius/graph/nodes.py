@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from ..errors import UserError
 from ..nn.marks import ROLE
+from .operations import Operation
 
 InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only input, or shapes of all inputs by name
 
@@ -32,7 +33,9 @@ class Node:
     operator : str or None
         Name of the operator in MXNet; None for a variable (an input, a parameter, a running statistic).
     attributes : dict of str to str
-        The operator's parameters.
+        The operator's parameters, in MXNet.
+    operation : Operation or None
+        What the node computes; None for a variable.
     marks : dict of str to str
         Facts that the layer attached to the node, see `bmx_melius.nn.marks`.
     inputs : list of Node
@@ -48,6 +51,7 @@ class Node:
     name: str
     operator: Optional[str]
     attributes: Dict[str, str]
+    operation: Optional[Operation]
     marks: Dict[str, str]
     inputs: List['Node'] = dataclasses.field(repr=False)  # otherwise repr would print all nodes upstream repeatedly
     input_slots: List[int]

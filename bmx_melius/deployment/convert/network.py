@@ -10,6 +10,7 @@ from ...errors import UserError
 from ...files.symbol_json import truth
 from ...forking import lazy_attribute
 from ...graph.nodes import first_node
+from ...graph.operations import GlobalPooling, Pooling
 from ...nn import marks
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
@@ -242,7 +243,7 @@ class Network:
                 if is_sign(node) and self.activation_input(node):
                     encodings[node] = node.marks.get('encoding', 'sign')
             elif node.operator in _MOVES and node.attributes.get('mode') != 'always':
-                if node.operator == 'Pooling' and node.attributes.get('pool_type', 'max') != 'max':
+                if isinstance(node.operation, (Pooling, GlobalPooling)) and node.operation.kind != 'max':
                     continue
                 found = {encodings.get(source) for source in node.inputs}
                 if len(found) == 1:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ...errors import UserError
+from ...graph.mxnet_operators import read_operation
 from ...graph.nodes import Graph, Node
 from ...nn import marks
 from ..convert.network import Comparisons, Entry, Network
@@ -76,6 +77,7 @@ class OnnxNetwork(Network):
             self._free_name(name),
             operator,
             attributes,
+            operator and read_operation(operator, attributes),
             facts,
             [entry.node for entry in inputs],
             [entry.slot for entry in inputs],

@@ -3,7 +3,8 @@
 import numpy as np
 
 from ....files.symbol_json import integers, truth
-from ...program.operations import PADDING, SIDES
+from ....graph.operations import TransposedConvolution, Window
+from ...program.operations import SIDES
 from ..builder import UnsupportedError
 from .attributes import POINT, geometry_of, of_maps, require_channels_second
 from .table import rule
@@ -12,25 +13,21 @@ from .table import rule
 @rule('Deconvolution')
 def _deconvolution(builder, node):
     """Convert to `upsample` with zeros and `conv`; 3-D maps and `target_shape` have no packed form."""
-    require_channels_second(node)
-    if any(size for size in integers(node.attributes.get('target_shape', '')) if size):
+    require_channels_second(node.operation)
+    if any(node.operation.output_shape):
         raise UnsupportedError('it has a target_shape; with pad and adj it can be packed')
     weight, *bias = _constants(builder, node)
-    adjusted = (0, 0, *(size or 0 for size in integers(node.attributes.get('adj', ''))))[-2:]
-    groups = int(node.attributes.get('num_group', 1))
-    builder.set(node, _transposed(builder, node, of_maps(weight), bias, geometry_of(node), adjusted, groups))
+    builder.set(node, _transposed(builder, node, node.operation, of_maps(weight), bias))
 
 
 @rule('UpSampling')
 def _up_sampling(builder, node):
     """Convert `nearest` of one value to `upsample`, and `bilinear` with constant weights to `upsample` with zeros and `conv`."""
-    scale, kind = int(node.attributes['scale']), node.attributes['sample_type']
-    if kind == 'bilinear':
+    scale = node.operation.scale
+    if node.operation.kind == 'bilinear':
         (weight,) = _constants(builder, node)
-        sizes = {'kernel': 2 * scale - scale % 2, 'stride': scale, 'dilation': 1}
-        geometry = {f'{name}_{axis}': size for name, size in sizes.items() for axis in 'hw'}
-        geometry.update(dict.fromkeys(PADDING, scale // 2))
-        return builder.set(node, _transposed(builder, node, weight, [], geometry, (0, 0), len(weight)))
+        window = Window((2 * scale - scale % 2,) * 2, (scale, scale), ((scale // 2, scale // 2),) * 2)
+        return builder.set(node, _transposed(builder, node, TransposedConvolution(window, len(weight)), weight, []))
     if len(node.inputs) > 1:
         raise UnsupportedError('it joins several values of different sizes; one value can be packed')
     x = builder.real(builder.network.sources(node)[0])
@@ -45,14 +42,15 @@ def _constants(builder, node):
     return [builder.network.constant(parameter) for parameter in parameters]
 
 
-def _transposed(builder, node, weight, bias, geometry, adjusted, groups):
+def _transposed(builder, node, operation, weight, bias):
     """Add a transposed convolution: the convolution of a map with zeros between its elements, with the kernel turned by 180 degrees.
 
-    `weight` has the shape (in, out / groups, kernel_h, kernel_w); `adjusted` rows and columns are added at the end of the result.
+    `weight` has the shape (in, out / groups, kernel_h, kernel_w); `bias` is a list of one array or none.
     """
+    geometry, groups = geometry_of(operation.window), operation.groups
     stride = {f'scale_{axis}': geometry[f'stride_{axis}'] for axis in 'hw'}
     padding = {}
-    for axis, added in zip('hw', adjusted):
+    for axis, added in zip('hw', (0, 0, *operation.output_padding)[-2:]):
         before, after = SIDES[axis]
         padding[before] = geometry[f'dilation_{axis}'] * (geometry[f'kernel_{axis}'] - 1) - geometry[before]
         padding[after] = padding[before] + added
