@@ -183,7 +183,7 @@ def _word(node):
     if node.marks.get(marks.ROLE) in _MARKED_WORDS:
         return _MARKED_WORDS[node.marks[marks.ROLE]]
     if node.operator in ('Activation', 'LeakyReLU'):
-        return node.attributes.get('act_type', 'leaky')
+        return node.operation.kind
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:
         return None  # selects all elements
     return _WORDS.get(node.operator)

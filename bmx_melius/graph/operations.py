@@ -149,3 +149,257 @@ class Upsampling(Operation):
 
     kind: str
     scale: int
+
+
+# --- elementwise ------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Elementwise(Operation):
+    """A function of the elements of one, two or more values at the same place.
+
+    Attributes
+    ----------
+    kind : str
+        ``abs``, ``negative``, ``square``; ``add``, ``subtract``, ``multiply``, ``divide``, ``true_divide`` (a quotient that is rounded
+        once), ``maximum``, ``minimum``; ``sum`` of any number of values.
+    repeats : bool
+        Whether values are repeated to one shape.
+    """
+
+    kind: str
+    repeats: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalarArithmetic(Operation):
+    """Arithmetic of a value and a number.
+
+    Attributes
+    ----------
+    kind : str
+        ``add``, ``subtract``, ``subtract_from`` (the number minus the value), ``multiply``, ``divide``, ``maximum`` or ``minimum``.
+    """
+
+    kind: str
+    number: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Activation(Operation):
+    """An activation function.
+
+    Attributes
+    ----------
+    kind : str
+        ``relu``, ``sigmoid``, ``tanh``, ``softrelu`` (also called softplus), ``softsign``, ``leaky``, ``prelu``, ``elu``, ``selu``,
+        ``gelu`` or ``rrelu``.
+    slope : float or None
+        Of negative numbers, for ``leaky`` and ``elu``; that of ``prelu`` is input 1.
+    """
+
+    kind: str
+    slope: Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Clip(Operation):
+    """The nearest number between two limits."""
+
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class HardSigmoid(Operation):
+    """min(max(alpha x + beta, 0), 1)."""
+
+    alpha: float = 0.2
+    beta: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding(Operation):
+    """Rounding to a number of decimals, ties to even."""
+
+    decimals: int = 0
+
+
+# --- normalizations ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchNormalization(Operation):
+    """Batch normalization of an axis. `fixes_gamma`: gamma is 1; `returns_statistics`: mean and variance are outputs, too."""
+
+    axis: int = 1
+    eps: float = 1e-3
+    fixes_gamma: bool = True
+    returns_statistics: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerNormalization(Operation):
+    """Normalization by mean and variance along an axis."""
+
+    axis: int = -1
+    eps: float = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupNormalization(Operation):
+    """Normalization by mean and variance of groups of channels."""
+
+    groups: int = 1
+    eps: float = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceNormalization(Operation):
+    """Normalization by mean and variance of each channel."""
+
+    eps: float = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction(Operation):
+    """Mean or maximum over axes.
+
+    Attributes
+    ----------
+    kind : str
+        ``mean`` or ``max``.
+    axes : tuple of int
+        () for all.
+    keeps_axes : bool
+        Whether they remain as axes of one element.
+    excludes : bool
+        Whether `axes` are those that remain.
+    """
+
+    kind: str
+    axes: Axes = ()
+    keeps_axes: bool = False
+    excludes: bool = False
+
+
+# --- moves ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity(Operation):
+    """The value itself, whatever happens to its gradient."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropout(Operation):
+    """Dropout during training, or `always`."""
+
+    always: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Concatenation(Operation):
+    """Values one after the other along an axis."""
+
+    axis: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class AxisSlice(Operation):
+    """The elements from `begin` to before `end` along an axis; None: to the last one."""
+
+    axis: int
+    begin: int
+    end: Optional[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice(Operation):
+    """The elements from `begin` to before `end`, `strides` apart, along the first axes; None: what is usual in slices of Python."""
+
+    begin: Tuple[Optional[int], ...]
+    end: Tuple[Optional[int], ...]
+    strides: Tuple[Optional[int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Split(Operation):
+    """Parts of one size along an axis, each an output. `squeezes`: without that axis."""
+
+    axis: int = 1
+    squeezes: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Reshape(Operation):
+    """The same elements in another shape, that of the node."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flatten(Operation):
+    """The elements of each image as a vector."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpandDims(Operation):
+    """A new axis of one element."""
+
+    axis: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Squeeze(Operation):
+    """Removal of axes of one element."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Transpose(Operation):
+    """The axes in another order; () for the reverse one."""
+
+    axes: Axes = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SwapAxes(Operation):
+    """The exchange of two axes."""
+
+    first: int
+    second: int
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding(Operation):
+    """Padding of a value.
+
+    Attributes
+    ----------
+    mode : str
+        ``constant``, ``edge`` or ``reflect``.
+    pads : tuple of tuple (int, int)
+        Before and after, for each axis of the value.
+    value : float
+        For ``constant``.
+    """
+
+    mode: str
+    pads: Tuple[Tuple[int, int], ...]
+    value: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class BilinearResizing(Operation):
+    """Bilinear interpolation. `mode`: how the size of the result, that of the node, is given; ``size`` for numbers or factors."""
+
+    mode: str = 'size'
+    aligns_corners: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class AxisMaps(Operation):
+    """Products of axes with constant matrices, inputs 1 and up."""
+
+    axes: Axes

@@ -1,4 +1,4 @@
-"""Translation of MXNet operator attributes to the attributes of program operations."""
+"""Attributes of the operations of graphs, as programs and rules need them."""
 
 from ....graph.operations import Window
 from ...program.operations import SIDES
@@ -34,13 +34,19 @@ def of_maps(weight):
     return weight.reshape(*weight.shape[:2], *(1,) * (4 - weight.ndim), *weight.shape[2:])
 
 
-def axis_of(node, name, default=None):
-    """Return the axis attribute `name` of a node as a non-negative number."""
-    axis = int(node.attributes.get(name, default))
+def axis_of(node):
+    """Return the axis of the operation of a node as a non-negative number."""
+    axis = node.operation.axis
     return axis + len(node.inputs[0].shape) if axis < 0 else axis
 
 
-def require_channel_axis(node, axis):
-    """Raise `UnsupportedError` unless `axis` is the channel axis, 1."""
-    if axis != 1:
-        raise UnsupportedError(f'it works along axis {axis}; the channels, axis 1, can be packed')
+def reduced_axes(reduction, rank):
+    """Return the set of the axes of a value with `rank` axes over which a `Reduction` goes, none if it does not name any."""
+    axes = {axis % rank for axis in reduction.axes}
+    return set(range(rank)) - axes if reduction.excludes else axes
+
+
+def require_channel_axis(node):
+    """Raise `UnsupportedError` unless the axis of the operation of a node is that of the channels, 1."""
+    if axis_of(node) != 1:
+        raise UnsupportedError(f'it works along axis {axis_of(node)}; the channels, axis 1, can be packed')

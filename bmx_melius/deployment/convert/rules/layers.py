@@ -1,6 +1,6 @@
 """Rules for convolutions and dense layers (binary and float), batch normalization and pooling."""
 
-from ....graph.operations import GlobalPooling
+from ....graph.operations import Convolution, GlobalPooling
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d
 from ..network import is_channelwise_batch_norm
@@ -33,8 +33,8 @@ def _fully_connected(builder, node):
 def _float_layer(builder, node, **attributes):
     network = builder.network
     x, *parameters = network.sources(node)
-    if node.operator == 'Convolution' and x.node.operator == 'Pad' and pads_with_zeros(x.node):
-        attributes = {**attributes, **{side: attributes[side] + size for side, size in pad_widths(x.node).items()}}
+    if isinstance(node.operation, Convolution) and pads_with_zeros(x.node.operation):
+        attributes = {**attributes, **{side: attributes[side] + size for side, size in pad_widths(x.node.operation).items()}}
         x = network.sources(x.node)[0]
     if any(parameter.node.depends_on_data for parameter in parameters):
         raise UnsupportedError('its weight or bias is computed from data')

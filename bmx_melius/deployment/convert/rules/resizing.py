@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from ....files.symbol_json import integers, truth
-from ....graph.operations import TransposedConvolution, Window
+from ....graph.operations import Padding, TransposedConvolution, Window
 from ...program.operations import SIDES
 from ..builder import UnsupportedError
-from .attributes import POINT, geometry_of, of_maps, require_channels_second
+from .attributes import POINT, geometry_of, of_maps, reduced_axes, require_channels_second
 from .table import rule
 
 
@@ -65,25 +64,24 @@ def _transposed(builder, node, operation, weight, bias):
     return builder.add('conv', [x], arrays, out_channels=groups * outputs, groups=groups, has_bias=len(bias), half=0, **attributes)
 
 
-def pad_widths(node):
-    """Return the padding of height and width by a node `Pad`, as attributes of a window."""
-    widths = integers(node.attributes['pad_width'])
-    if any(widths[:4]) or len(widths) != 8:
+def pad_widths(padding):
+    """Return the widths of a `Padding` of height and width as attributes of a window."""
+    if len(padding.pads) != 4 or any(map(any, padding.pads[:2])):
         raise UnsupportedError('it pads other axes than height and width')
-    return dict(zip(('pad_top', 'pad_bottom', 'pad_left', 'pad_right'), widths[4:]))
+    return {side: width for axis, widths in zip('hw', padding.pads[2:]) for side, width in zip(SIDES[axis], widths)}
 
 
-def pads_with_zeros(node):
-    """Return whether a node `Pad` adds zeros."""
-    return node.attributes['mode'] == 'constant' and float(node.attributes.get('constant_value', 0)) == 0
+def pads_with_zeros(operation):
+    """Return whether an operation pads with zeros."""
+    return isinstance(operation, Padding) and operation.mode == 'constant' and operation.value == 0
 
 
 def zero_padding(builder, node):
-    """Add the zeros of a node `Pad`, as a depthwise convolution; return the number of the result."""
+    """Add the zeros of a `Padding`, as a depthwise convolution; return the number of the result."""
     x = builder.real(builder.network.sources(node)[0])
     channels = builder.value(x).channels
     arrays = {'weight': np.ones((channels, 1, 1, 1), dtype=np.float32)}
-    attributes = {**POINT, **pad_widths(node), 'out_channels': channels, 'groups': channels, 'has_bias': 0, 'half': 0}
+    attributes = {**POINT, **pad_widths(node.operation), 'out_channels': channels, 'groups': channels, 'has_bias': 0, 'half': 0}
     return builder.add('conv', [x], arrays, **attributes)
 
 
@@ -92,8 +90,8 @@ def _max(builder, node):
     """Convert the maximum over height and width to `global_max_pool`; other axes have no packed form."""
     (source,) = builder.network.sources(node)
     rank = len(builder.network.shape(source))
-    axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
-    if rank < 3 or axes != set(range(2, rank)) or truth(node.attributes.get('exclude', 'False')):
+    axes = reduced_axes(node.operation, rank)
+    if rank < 3 or axes != set(range(2, rank)):
         raise UnsupportedError(f'it is the maximum over the axes {sorted(axes)}; that over the map can be packed')
     maximum = builder.add('global_max_pool', [builder.real(source)])
-    builder.set(node, maximum if truth(node.attributes.get('keepdims', 'False')) else builder.add('flatten', [maximum]))
+    builder.set(node, maximum if node.operation.keeps_axes else builder.add('flatten', [maximum]))
