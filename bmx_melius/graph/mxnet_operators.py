@@ -1,4 +1,7 @@
-"""Reader of MXNet's operators: from a name and attributes, which are text, to an operation. Nothing else parses these attributes."""
+"""MXNet's operators: from a name and attributes, which are text, to an operation, and names of operators for operations.
+
+Nothing else parses these attributes.
+"""
 
 import functools
 from typing import List, Mapping
@@ -35,6 +38,7 @@ from .operations import (
     Slice,
     Split,
     Squeeze,
+    StepFunction,
     SwapAxes,
     Transpose,
     TransposedConvolution,
@@ -64,7 +68,7 @@ _WITHOUT_ATTRIBUTES = {  # name of an operator -> operation
     'relu': Activation('relu'),
     'sigmoid': Activation('sigmoid'),
     'tanh': Activation('tanh'),
-    **dict.fromkeys(('_copy', 'identity', 'BlockGrad', 'stop_gradient'), Identity()),
+    **dict.fromkeys(('identity', '_copy', 'BlockGrad', 'stop_gradient'), Identity()),
     **dict.fromkeys(('Reshape', 'reshape'), Reshape()),  # their result has the shape of the node
     'Flatten': Flatten(),
     'squeeze': Squeeze(),
@@ -116,9 +120,8 @@ def _fully_connected(a):
 
 
 def _window(a):
-    begins = _sizes(a, 'pad')
-    ends = _sizes(a, 'pad_end') if 'pad_end' in a else begins  # networks of other frameworks have different ones
-    return Window(_sizes(a, 'kernel'), _sizes(a, 'stride'), tuple(zip(begins, ends)), _sizes(a, 'dilate'))
+    pads = tuple((size, size) for size in _sizes(a, 'pad'))
+    return Window(_sizes(a, 'kernel'), _sizes(a, 'stride'), pads, _sizes(a, 'dilate'))
 
 
 def _window_groups_layout(a):
@@ -310,6 +313,50 @@ def _bilinear_resize(a):
     return BilinearResizing(a.get('mode', 'size'), truth(a.get('align_corners', 'True')))
 
 
-@_reads('map_axes')
-def _map_axes(a):
-    return AxisMaps(_sizes(a, 'axes'))
+# --- names ------------------------------------------------------------------------------------------------------------------------------
+
+_NAMES = {  # class of an operation with attributes -> operator
+    AxisSlice: 'slice_axis',
+    BatchNormalization: 'BatchNorm',
+    BilinearResizing: '_contrib_BilinearResize2D',
+    Clip: 'clip',
+    Concatenation: 'Concat',
+    Convolution: 'Convolution',
+    Dense: 'FullyConnected',
+    Dropout: 'Dropout',
+    ExpandDims: 'expand_dims',
+    GlobalPooling: 'Pooling',
+    GroupNormalization: 'GroupNorm',
+    HardSigmoid: 'hard_sigmoid',
+    InstanceNormalization: 'InstanceNorm',
+    LayerNormalization: 'LayerNorm',
+    Padding: 'Pad',
+    Pooling: 'Pooling',
+    Rounding: '_npi_around',
+    Slice: 'slice',
+    Split: 'SliceChannel',
+    SwapAxes: 'SwapAxis',
+    Transpose: 'transpose',
+    TransposedConvolution: 'Deconvolution',
+    Upsampling: 'UpSampling',
+    AxisMaps: 'map_axes',  # this one and the next one are not MXNet's
+    StepFunction: 'step',
+}
+
+
+def operator_name(operation: Operation) -> str:
+    """Return the name of the operator that stands for an operation in reports and in the table of conversion rules."""
+    if isinstance(operation, Unknown):
+        return operation.name
+    for name, other in _WITHOUT_ATTRIBUTES.items():
+        if other == operation:
+            return name
+    if isinstance(operation, ScalarArithmetic):
+        return scalar_names(operation.kind)[0]
+    if isinstance(operation, Reduction):
+        return operation.kind
+    if isinstance(operation, Activation):
+        return 'Activation' if operation.kind in ('softrelu', 'softsign') else 'LeakyReLU'
+    if isinstance(operation, DeformableConvolution):
+        return '_contrib_ModulatedDeformableConvolution' if operation.modulated else '_contrib_DeformableConvolution'
+    return _NAMES[type(operation)]

@@ -203,6 +203,11 @@ class Activation(Operation):
 
 
 @dataclasses.dataclass(frozen=True)
+class StepFunction(Operation):
+    """One of a few levels, which rise or fall with the number."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Clip(Operation):
     """The nearest number between two limits."""
 

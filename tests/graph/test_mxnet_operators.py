@@ -6,9 +6,10 @@ import pytest
 from bmx_melius.deployment.convert.rules import RULES
 from bmx_melius.deployment.convert.rules.table import UNLISTED
 from bmx_melius.files.symbol_json import VARIABLE, SymbolJson
-from bmx_melius.graph.mxnet_operators import read_operation
+from bmx_melius.graph.mxnet_operators import operator_name, read_operation
 from bmx_melius.graph.operations import (
     Activation,
+    AxisMaps,
     AxisSlice,
     BatchNormalization,
     BilinearResizing,
@@ -184,6 +185,18 @@ OPERATIONS = {last_node(symbol)[0]: (last_node(symbol)[1], expected) for symbol,
 @pytest.mark.parametrize('symbol, expected', CASES, ids=[f'{last_node(symbol)[0]}-{i}' for i, (symbol, _) in enumerate(CASES)])
 def test_an_operator_is_read(symbol, expected):
     assert read_operation(*last_node(symbol)) == expected
+
+
+@pytest.mark.parametrize('symbol, expected', CASES, ids=[type(expected).__name__ for _, expected in CASES])
+def test_an_operation_has_the_name_of_an_operator_that_computes_it(symbol, expected):
+    _, attributes = last_node(symbol)
+    assert read_operation(operator_name(expected), attributes) == expected
+
+
+def test_operations_of_other_frameworks_have_names_of_rules():
+    for operation in (AxisMaps((2, 3)), Convolution(Window((3, 3), pads=((0, 1), (0, 1)))), Elementwise('add', repeats=True)):
+        assert operator_name(operation) in RULES
+    assert operator_name(Unknown('softmax', 'any reason')) == 'softmax'
 
 
 @pytest.mark.parametrize('name', sorted({*RULES} - UNLISTED))
