@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Union
 from ..errors import UserError
 from ..files.io import replacing, require_suffix
 from ..graph.nodes import Graph
-from ..graph.operations import GlobalPooling, Pooling, TransposedConvolution
+from ..graph.operations import Concatenation, Dense, Elementwise, GlobalPooling, Pooling, TransposedConvolution
 from ..nn import marks
 from . import counting
 
@@ -44,15 +44,7 @@ _WORDS = {
     '_contrib_AdaptiveAvgPooling2D': 'average',
 }
 _MARKED_WORDS = {marks.SCALE: 'scale', marks.SHIFT: 'shift', marks.PRELU: 'prelu', marks.MEAN: 'mean'}
-_JOINS = {
-    'Concat': 'concat',
-    'elemwise_add': '+',
-    'broadcast_add': '+',
-    'elemwise_mul': '\u00d7',
-    'broadcast_mul': '\u00d7',
-    'elemwise_sub': '\u2212',
-    'broadcast_sub': '\u2212',
-}
+_JOINS = {'add': '+', 'multiply': '\u00d7', 'subtract': '\u2212'}  # kinds of `Elementwise`
 
 
 def save(drawing: 'graphviz.Digraph', path: Union[str, os.PathLike]) -> None:
@@ -143,7 +135,7 @@ def draw(graph: Graph, title: str = '') -> 'graphviz.Digraph':
 
 def _is_box(node, arrivals, layers):
     paths_meet = len({box for box, _ in arrivals}) > 1
-    return node in layers or paths_meet or node.operator in (None, 'Pooling', 'Concat')
+    return node in layers or paths_meet or node.operator is None or isinstance(node.operation, (Pooling, GlobalPooling, Concatenation))
 
 
 def _add_box(drawing, node, layer):
@@ -158,13 +150,17 @@ def _add_box(drawing, node, layer):
     elif isinstance(node.operation, Pooling):
         drawing.node(str(node.index), f'{node.operation.kind} pool {_window(node.operation.window)}\n{_size(node)}')
     else:
-        drawing.node(
-            str(node.index), f'{_JOINS.get(node.operator, node.operator)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2'
-        )
+        drawing.node(str(node.index), f'{_join(node)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2')
+
+
+def _join(node):
+    if isinstance(node.operation, Concatenation):
+        return 'concat'
+    return _JOINS.get(node.operation.kind, node.operator) if isinstance(node.operation, Elementwise) else node.operator
 
 
 def _describe(node):
-    if node.operator == 'FullyConnected':
+    if isinstance(node.operation, Dense):
         return 'dense'
     name = 'transposed convolution' if isinstance(node.operation, TransposedConvolution) else 'convolution'
     groups = node.operation.groups

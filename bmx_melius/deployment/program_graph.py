@@ -2,29 +2,35 @@
 
 import dataclasses
 
-from ..graph.mxnet_operators import read_operation
+from ..graph.mxnet_operators import operator_name
 from ..graph.nodes import Graph, Node
+from ..graph.operations import (
+    AxisSlice,
+    Concatenation,
+    Convolution,
+    Dense,
+    Elementwise,
+    Flatten,
+    GlobalPooling,
+    Pooling,
+    Unknown,
+    Window,
+)
 from ..nn import marks
-from .program.operations import BITS_KIND, HALF, INT8, array_shapes
+from .program.operations import BITS_KIND, HALF, INT8, SIDES, array_shapes
 from .program.packed_operator import is_packed, read_structure
 
-_OPERATORS = {  # operations but convolutions -> operator of MXNet; others keep their names
-    **dict.fromkeys(('max_pool', 'avg_pool', 'global_max_pool', 'global_avg_pool', 'integer_avg_pool', 'integer_mean'), 'Pooling'),
-    'add': 'elemwise_add',
-    'multiply': 'broadcast_mul',
-    'concat': 'Concat',
-    'slice': 'slice_axis',
-    'flatten': 'Flatten',
-}
-_ATTRIBUTES = {
-    'max_pool': {'pool_type': 'max'},
-    'avg_pool': {'pool_type': 'avg'},
-    'global_max_pool': {'pool_type': 'max', 'global_pool': 'True'},
-    'global_avg_pool': {'pool_type': 'avg', 'global_pool': 'True'},
-    'integer_avg_pool': {'pool_type': 'avg'},
-    'integer_mean': {'pool_type': 'avg', 'global_pool': 'True'},
-}
 _CONVOLUTIONS = ('conv', 'binary_conv', 'int8_conv')
+_POOLINGS = {'max_pool': 'max', 'avg_pool': 'avg', 'integer_avg_pool': 'avg'}
+_WITHOUT_ATTRIBUTES = {
+    'global_max_pool': GlobalPooling('max'),
+    'global_avg_pool': GlobalPooling('avg'),
+    'integer_mean': GlobalPooling('avg'),
+    'add': Elementwise('add'),
+    'multiply': Elementwise('multiply', repeats=True),
+    'concat': Concatenation(),
+    'flatten': Flatten(),
+}
 _UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a constant, what stands for 0: not parameters
 
 
@@ -84,13 +90,13 @@ class _Replacement:
             x = values[operation.inputs[0]]
             name = f'{packed.name}_{operation.name}{number}'
             variables = self._add_arrays(operation, x, name, stored)
-            operator, attributes = _operator(operation, x), _attributes(operation)
+            computed = _operation_of_graph(operation, x)
             node = Node(
                 index=0,
                 name=name,
-                operator=operator,
-                attributes=attributes,
-                operation=read_operation(operator, attributes),
+                operator=operator_name(computed),
+                attributes={},
+                operation=computed,
                 marks=_marks(operation, x, planes.get(number, 1)),
                 inputs=[],
                 input_slots=[],
@@ -117,19 +123,22 @@ class _Replacement:
         return variables
 
 
-def _operator(operation, x):
-    """Return the operator of MXNet that computes an operation on `x`."""
-    if operation.name in _CONVOLUTIONS:
-        return 'FullyConnected' if x.flat else 'Convolution'
-    return _OPERATORS.get(operation.name, operation.name)
+def _operation_of_graph(operation, x):
+    """Return an operation of a program on `x` as an operation of graphs, `Unknown` if graphs have none."""
+    name, attributes = operation.name, operation.attributes
+    if name in _CONVOLUTIONS:
+        return Dense() if x.flat else Convolution(_window(attributes), attributes['groups'])
+    if name in _POOLINGS:
+        return Pooling(_POOLINGS[name], _window(attributes))
+    if name == 'slice':
+        return AxisSlice(1, attributes['begin'], attributes['end'])
+    return _WITHOUT_ATTRIBUTES.get(name) or Unknown(name)
 
 
-def _attributes(operation):
-    attributes = dict(_ATTRIBUTES.get(operation.name, {}))
-    if 'kernel_h' in operation.attributes:
-        attributes.update({word: str(tuple(operation.attributes[f'{word}_{axis}'] for axis in 'hw')) for word in ('kernel', 'stride')})
-        attributes['num_group'] = str(operation.attributes.get('groups', 1))
-    return attributes
+def _window(attributes):
+    kernel, strides = (tuple(attributes[f'{word}_{axis}'] for axis in 'hw') for word in ('kernel', 'stride'))
+    pads = tuple((attributes[begin], attributes[end]) for begin, end in SIDES.values())
+    return Window(kernel, strides, pads)
 
 
 def _marks(operation, x, planes):

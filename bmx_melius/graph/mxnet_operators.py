@@ -81,7 +81,7 @@ def read_operation(name: str, attributes: Mapping[str, str]) -> Operation:
     if name in _WITHOUT_ATTRIBUTES:
         return _WITHOUT_ATTRIBUTES[name]
     if name not in _READERS:
-        return Unknown(name, 'no class describes this operator')
+        return Unknown(name)
     try:
         return _READERS[name](attributes)
     except (KeyError, ValueError) as error:
@@ -305,6 +305,8 @@ def _swap_axis(a):
 @_reads('Pad')
 def _pad(a):
     widths = _sizes(a, 'pad_width')
+    if len(widths) % 2:
+        raise ValueError(f'pad_width has {len(widths)} numbers')
     return Padding(a['mode'], tuple(zip(widths[::2], widths[1::2])), float(a.get('constant_value', 0)))
 
 

@@ -22,10 +22,11 @@ class Unknown(Operation):
     name : str
         Name of the operator in its framework.
     reason : str
+        What is malformed; '' if no class describes the operator.
     """
 
     name: str
-    reason: str
+    reason: str = ''
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _add(builder, node):
     rule = marked_rule or RULES.get(node.operator)
     if rule is None:
         raise UnsupportedError(missing_rule(node.operator))
-    if marked_rule is None and isinstance(node.operation, Unknown):
+    if marked_rule is None and isinstance(node.operation, Unknown) and node.operation.reason:
         raise UnsupportedError(f'its attributes are malformed: {node.operation.reason}')
     builder.takes_3d = rule in TAKES_3D
     if is_3d(node.shape) and not builder.takes_3d:

@@ -88,7 +88,6 @@ class Network:
     Parameters
     ----------
     graph : Graph
-        Its operators and attributes are those of MXNet, whatever the framework.
     arrays : dict of str to numpy.ndarray
         The parameters and running statistics by name.
     shapes : dict of str to tuple of int
