@@ -1,1 +1,1 @@
-"""Networks as graphs: the nodes, and their reading from networks of MXNet."""
+"""Networks as graphs: nodes with typed operations, and their reading from networks of MXNet."""

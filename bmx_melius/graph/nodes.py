@@ -1,7 +1,7 @@
 """Graphs of networks: nodes in topological order, with marks and shapes.
 
-A graph is read from a network of MXNet (`tracing`) or an ONNX model. It is the input of counting, checking, drawing and conversion, which
-depend neither on MXNet nor on the Python classes that built the network.
+A graph is read from a network of MXNet (`tracing`), an ONNX model or a packed network. It is the input of counting, checking, drawing and
+conversion, which depend neither on MXNet nor on the Python classes that built the network.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Node:
     operator : str or None
         Name of the operator in MXNet; None for a variable (an input, a parameter, a running statistic).
     attributes : dict of str to str
-        The operator's parameters, in MXNet.
+        Those of the operator as MXNet writes them; none in graphs of other frameworks and of programs.
     operation : Operation or None
         What the node computes; None for a variable.
     marks : dict of str to str

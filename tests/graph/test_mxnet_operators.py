@@ -2,6 +2,8 @@
 
 import mxnet as mx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bmx_melius.deployment.convert.rules import RULES
 from bmx_melius.files.symbol_json import VARIABLE, SymbolJson
@@ -27,6 +29,7 @@ from bmx_melius.graph.operations import (
     Identity,
     InstanceNormalization,
     LayerNormalization,
+    Operation,
     Padding,
     Pooling,
     Reduction,
@@ -178,6 +181,7 @@ def last_node(symbol):
     return node['op'], node['attrs']
 
 
+ATTRIBUTES = sorted({attribute for symbol, _ in CASES for attribute in last_node(symbol)[1]})
 OPERATIONS = {last_node(symbol)[0]: (last_node(symbol)[1], expected) for symbol, expected in CASES}
 
 
@@ -238,3 +242,11 @@ def name_in_mxnet(alias):
 def test_what_cannot_be_read_is_unknown_with_the_reason(name, attributes, words):
     operation = read_operation(name, attributes)
     assert isinstance(operation, Unknown) and operation.name == name and words in operation.reason
+
+
+@given(st.data())
+def test_no_attributes_raise_an_error(data):
+    name = data.draw(st.sampled_from(sorted(OPERATIONS)))
+    odd = st.one_of(st.text(), st.sampled_from(['', 'None', '()', '(1, None)', '(0, 0)', 'nan', '-1', '1e999', 'True']))
+    attributes = {**OPERATIONS[name][0], **data.draw(st.dictionaries(st.sampled_from(ATTRIBUTES), odd))}
+    assert isinstance(read_operation(name, attributes), Operation)
