@@ -158,12 +158,28 @@ REVERSE_IN_ONNX = r"""    def reverse(self, value, x):
 
 """
 
+REVERSE_CLASS = """
+
+@dataclasses.dataclass(frozen=True)
+class Reversal(Operation):
+    \"\"\"The elements in reversed order along axes.\"\"\"
+
+    axes: Axes
+"""
+
+REVERSE_READER = """
+
+@_reads('reverse')
+def _reverse(a):
+    return Reversal(_sizes(a, 'axis'))
+"""
+
 REVERSE_RULE = """
 
 @rule('reverse')
 def _reverse(builder, node):
     \"\"\"Convert the reversed order of the channels.\"\"\"
-    if integers(node.attributes['axis']) != (1,):
+    if node.operation.axes != (1,):
         raise UnsupportedError('it reverses another axis than the channels')
     (source,) = builder.network.sources(node)
     builder.set(node, builder.add('reverse', [builder.real(source)]))
@@ -171,13 +187,16 @@ def _reverse(builder, node):
 
 
 def add_operation_with_a_step(project):
-    """Add the reversed order of the channels: a row, a definition, a rule, and a step with its case, as `expand` has them."""
+    """Add the reversed order of the channels: a row, a definition, a class and a rule, and a step with its case, as `expand` has them."""
     number = max(row.opcode for row in OPERATIONS.values()) + 2
     program = 'bmx_melius/deployment/program/'
     project.add_rows(
         f'{program}operation_table.py', f"OPERATIONS = {{\n    ...\n    'reverse': OperationType({number}, 'Channels.'),\n}}\n"
     )
     project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
+    project.append('bmx_melius/graph/operations.py', REVERSE_CLASS)
+    project.replace('graph/mxnet_operators.py', r'^    ScalarArithmetic,$', r'    Reversal,\n\g<0>')
+    project.append('bmx_melius/graph/mxnet_operators.py', REVERSE_READER)
     project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
     project.replace('onnx/export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
     project.replace('map_steps.h', r'^StepPtr expand_step', r'StepPtr reverse_step(Source source, Slab output);\n\g<0>')
@@ -187,7 +206,8 @@ def add_operation_with_a_step(project):
         r'^            case Op::expand:\n',
         r'            case Op::reverse:\n                return reverse_step(source(group), output(group));\n\g<0>',
     )
-    assert [name for name in ('map_steps.cc', 'lowering.cc') if f'{name}`' not in SECTIONS[OPERATION]] == []
+    named = 'map_steps.cc', 'lowering.cc', 'graph/operations.py', 'graph/mxnet_operators.py'
+    assert [name for name in named if f'{name}`' not in SECTIONS[OPERATION]] == []
 
 
 # --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------
