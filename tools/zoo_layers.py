@@ -14,10 +14,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bmx_melius.analysis.counting import count_layers  # noqa: E402
-from bmx_melius.analysis.tracing import read_graph  # noqa: E402
 from bmx_melius.deployment.runtime.self_test import COLUMNS, LAYERS_FILE, ZooLayer  # noqa: E402
 from bmx_melius.files.io import replacing  # noqa: E402
-from bmx_melius.files.symbol_json import integers  # noqa: E402
+from bmx_melius.graph.operations import Convolution, Dense, Window  # noqa: E402
+from bmx_melius.graph.tracing import read_graph  # noqa: E402
 from model_zoo import get_model, get_model_list  # noqa: E402
 
 IMAGE = (1, 3, 224, 224)
@@ -29,22 +29,19 @@ def layers_of(graph):
     Activations of k bits are 2^k - 1 bits in packed networks, each of which counts as a channel.
     """
     for node, layer in count_layers(graph).items():
-        if node.operator not in ('Convolution', 'FullyConnected') or len(node.inputs[0].shape) not in (2, 4):
+        if not isinstance(node.operation, (Convolution, Dense)) or len(node.inputs[0].shape) not in (2, 4):
             continue
         kind = 'binary' if layer.bits < 32 and layer.activation_bits <= 2 else 'float'
         planes = 2**layer.activation_bits - 1 if kind == 'binary' else 1
         channels, *size = node.inputs[0].shape[1:]
-        if node.operator == 'FullyConnected':
+        if isinstance(node.operation, Dense):
             for length in size:
                 channels *= length
             size = (1, 1)
-        attributes = node.attributes
-        kernel = integers(attributes.get('kernel', '(1, 1)'))
-        pairs = [
-            integers(attributes.get(name, '')) or default for name, default in (('stride', (1, 1)), ('dilate', (1, 1)), ('pad', (0, 0)))
-        ]
-        groups = int(attributes.get('num_group', 1))
-        yield ZooLayer(kind, (channels * planes, *size, node.shape[1], *kernel, *pairs[0], *pairs[1], *pairs[2], groups))
+        convolution = node.operation if isinstance(node.operation, Convolution) else Convolution(Window((1, 1)))
+        window, pads = convolution.window, [begin for begin, _ in convolution.window.pads]
+        numbers = *window.kernel, *window.strides, *window.dilations, *pads, convolution.groups
+        yield ZooLayer(kind, (channels * planes, *size, node.shape[1], *numbers))
 
 
 def zoo_layers():

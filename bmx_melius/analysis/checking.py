@@ -13,11 +13,11 @@ import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from ..errors import UserError, last_line
+from ..graph.nodes import Node, first_node
+from ..graph.tracing import read_graph, symbol_of
 from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE
 from ..nn.quantizers import QUANTIZERS, quantize
 from ..reporting import table
-from .graph import Node, first_node
-from .tracing import read_graph, symbol_of
 
 NEARLY_ALL = 0.99  # fraction of the inputs or channels of a quantizer from which they are reported as a problem
 _FEWEST_VALUES = 8  # per channel; fewer values may have equal signs by chance

@@ -15,9 +15,9 @@ import math
 from typing import Any, Dict, Tuple
 
 from ..errors import UserError
-from ..files.symbol_json import integers
+from ..graph.nodes import Graph, Node
+from ..graph.operations import Convolution, DeformableConvolution, Dense, TransposedConvolution, Unknown
 from ..nn import marks
-from .graph import Graph, Node
 
 FLOAT_BITS = 32
 BOPS_PER_OP = 64
@@ -34,16 +34,7 @@ NORMALIZATION = 'normalization'
 OTHER = 'other'
 KINDS = (FIRST_CONVOLUTION, LARGE_CONVOLUTION, POINTWISE_CONVOLUTION, BINARY, QUANTIZED, DENSE, OUTPUT, NORMALIZATION, OTHER)
 
-# Operators that multiply by weights -> index of the input that holds the weights.
-_WEIGHT_INPUT = {
-    'Convolution': 1,
-    'Convolution_v1': 1,
-    'Deconvolution': 1,
-    '_contrib_DeformableConvolution': 2,
-    '_contrib_ModulatedDeformableConvolution': 3,
-    'FullyConnected': 1,
-}
-_DENSE_OPERATORS = {'FullyConnected'}
+_LAYERS = (Convolution, DeformableConvolution, TransposedConvolution, Dense)  # operations that multiply by weights
 _ACTIVATIONS = (marks.ACTIVATION, marks.FLOAT_ACTIVATION)
 _MOVES = {'Concat', 'Dropout', 'Flatten', 'Reshape', 'SwapAxis', '_copy', 'expand_dims', 'slice', 'slice_axis', 'squeeze', 'transpose'}
 _NORMALIZATIONS = {'BatchNorm', 'BatchNorm_v1', '_contrib_SyncBatchNorm', 'LayerNorm', 'GroupNorm', 'InstanceNorm'}
@@ -131,9 +122,16 @@ def count_layers(graph: Graph) -> Dict[Node, Layer]:
 
 def _multiplies(node):
     """Return whether the node multiplies data by weights. Raises `UserError` for an unknown kind of convolution."""
-    if node.operator not in _WEIGHT_INPUT and 'conv' in (node.operator or '').lower():
-        raise UserError(f'cannot count node {node.name}: its operator {node.operator} is not one of {", ".join(_WEIGHT_INPUT)}')
-    return node.operator in _WEIGHT_INPUT and node.depends_on_data
+    if isinstance(node.operation, Unknown) and 'conv' in node.operator.lower():
+        reason = node.operation.reason or 'it is a convolution of an unknown kind'
+        raise UserError(f'cannot count node {node.name} ({node.operator}): {reason}')
+    return isinstance(node.operation, _LAYERS) and node.depends_on_data
+
+
+def _weight_of(node):
+    """Return the input of a multiplying node that holds its weights."""
+    deformable = isinstance(node.operation, DeformableConvolution)  # offsets and masks come before its weights
+    return node.inputs[1 + deformable + (deformable and node.operation.modulated)]
 
 
 def _normalizes(node):
@@ -187,7 +185,7 @@ def _sources_of_values(node):
         seen.add((source, function))
         if source.operator is None:
             found.append(function or source)
-        elif source.marks.get(marks.ROLE) in _ACTIVATIONS or source.operator in _WEIGHT_INPUT or _normalizes(source):
+        elif source.marks.get(marks.ROLE) in _ACTIVATIONS or isinstance(source.operation, _LAYERS) or _normalizes(source):
             found.append(source)
         else:
             moves = source.operator in _MOVES or source.marks.get(marks.ROLE) == marks.CONVOLUTION_INPUT
@@ -209,7 +207,7 @@ def _quantized_weights(graph, behind):
     bits = {node: marked_bits(node, 'stored_bits') for node in graph.parameters if 'stored_bits' in node.marks}
     for node in graph.nodes:
         if _multiplies(node) and _weight_bits(node) < FLOAT_BITS:
-            parameters = behind.get(node.inputs[_WEIGHT_INPUT[node.operator]], ())
+            parameters = behind.get(_weight_of(node), ())
             sizes = {parameter: math.prod(parameter.shape) for parameter in parameters}
             weights = [parameter for parameter, size in sizes.items() if size == max(sizes.values())]
             if len(weights) != 1:
@@ -244,36 +242,30 @@ def _last(graph, multiplying):
 
 
 def _kind(node, is_first, is_last):
-    if node.operator not in _WEIGHT_INPUT:
+    if not isinstance(node.operation, _LAYERS):
         return NORMALIZATION if _normalizes(node) else OTHER
     bits = _weight_bits(node)
     if bits < FLOAT_BITS:
         return BINARY if bits == 1 else QUANTIZED
-    if is_first and node.operator not in _DENSE_OPERATORS:
+    is_dense = isinstance(node.operation, Dense)
+    if is_first and not is_dense:
         return FIRST_CONVOLUTION
     if is_last:
         return OUTPUT
-    if node.operator in _DENSE_OPERATORS:
+    if is_dense:
         return DENSE
-    return POINTWISE_CONVOLUTION if math.prod(kernel(node)) == 1 else LARGE_CONVOLUTION
-
-
-def kernel(node: Node, attribute: str = 'kernel') -> Tuple[int, ...]:
-    """Return the kernel size of a convolution or pooling per spatial axis, or with ``attribute='stride'`` its strides (() = all 1)."""
-    return integers(node.attributes.get(attribute, ''))
+    return POINTWISE_CONVOLUTION if math.prod(node.operation.window.kernel) == 1 else LARGE_CONVOLUTION
 
 
 def _layer(node, parameters, bits, kind):
     macs = bops = flops = 0
     layer_bits = activation_bits = FLOAT_BITS
-    if node.operator in _WEIGHT_INPUT:
+    if isinstance(node.operation, _LAYERS):
         layer_bits = _weight_bits(node)
         activation_bits = _activation_bits(node) if layer_bits < FLOAT_BITS else FLOAT_BITS
         macs = _macs(node)
-        if node.operator not in _DENSE_OPERATORS and activation_bits < FLOAT_BITS:
-            bops = macs * layer_bits * activation_bits
-        elif node.operator not in _DENSE_OPERATORS:
-            flops = macs
+        if not isinstance(node.operation, Dense):
+            bops, flops = (macs * layer_bits * activation_bits, 0) if activation_bits < FLOAT_BITS else (0, macs)
     sizes = [(bits.get(parameter, FLOAT_BITS), math.prod(parameter.shape)) for parameter in parameters]
     return Layer(
         name=node.name,
@@ -294,6 +286,5 @@ def _layer(node, parameters, bits, kind):
 
 def _macs(node):
     """Return the MACs of a node: one per output value and weight of a filter; for a transposed convolution, per input value."""
-    weight = node.inputs[_WEIGHT_INPUT[node.operator]].shape
-    values = node.inputs[0].shape if node.operator == 'Deconvolution' else node.shape
-    return math.prod(values) * math.prod(weight[1:])
+    values = node.inputs[0].shape if isinstance(node.operation, TransposedConvolution) else node.shape
+    return math.prod(values) * math.prod(_weight_of(node).shape[1:])

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Union
 
 from ..errors import UserError
 from ..files.io import replacing, require_suffix
-from ..files.symbol_json import truth
+from ..graph.nodes import Graph
+from ..graph.operations import Concatenation, Dense, Elementwise, GlobalPooling, Pooling, TransposedConvolution
 from ..nn import marks
 from . import counting
-from .graph import Graph
 
 if TYPE_CHECKING:
     import graphviz
@@ -44,15 +44,7 @@ _WORDS = {
     '_contrib_AdaptiveAvgPooling2D': 'average',
 }
 _MARKED_WORDS = {marks.SCALE: 'scale', marks.SHIFT: 'shift', marks.PRELU: 'prelu', marks.MEAN: 'mean'}
-_JOINS = {
-    'Concat': 'concat',
-    'elemwise_add': '+',
-    'broadcast_add': '+',
-    'elemwise_mul': '\u00d7',
-    'broadcast_mul': '\u00d7',
-    'elemwise_sub': '\u2212',
-    'broadcast_sub': '\u2212',
-}
+_JOINS = {'add': '+', 'multiply': '\u00d7', 'subtract': '\u2212'}  # kinds of `Elementwise`
 
 
 def save(drawing: 'graphviz.Digraph', path: Union[str, os.PathLike]) -> None:
@@ -143,7 +135,7 @@ def draw(graph: Graph, title: str = '') -> 'graphviz.Digraph':
 
 def _is_box(node, arrivals, layers):
     paths_meet = len({box for box, _ in arrivals}) > 1
-    return node in layers or paths_meet or node.operator in (None, 'Pooling', 'Concat')
+    return node in layers or paths_meet or node.operator is None or isinstance(node.operation, (Pooling, GlobalPooling, Concatenation))
 
 
 def _add_box(drawing, node, layer):
@@ -153,28 +145,32 @@ def _add_box(drawing, node, layer):
         name = _NAMES.get(layer.kind, '').format(bits=layer.bits) + _describe(node)
         operations = f'\n{_short(layer.ops)} OPs' if layer.ops else ''
         drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
-    elif node.operator == 'Pooling':
-        kind = node.attributes.get('pool_type', 'max')
-        name = f'global {kind} pool' if truth(node.attributes.get('global_pool', 'False')) else f'{kind} pool {_window(node)}'
-        drawing.node(str(node.index), f'{name}\n{_size(node)}')
+    elif isinstance(node.operation, GlobalPooling):
+        drawing.node(str(node.index), f'global {node.operation.kind} pool\n{_size(node)}')
+    elif isinstance(node.operation, Pooling):
+        drawing.node(str(node.index), f'{node.operation.kind} pool {_window(node.operation.window)}\n{_size(node)}')
     else:
-        drawing.node(
-            str(node.index), f'{_JOINS.get(node.operator, node.operator)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2'
-        )
+        drawing.node(str(node.index), f'{_join(node)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2')
+
+
+def _join(node):
+    if isinstance(node.operation, Concatenation):
+        return 'concat'
+    return _JOINS.get(node.operation.kind, node.operator) if isinstance(node.operation, Elementwise) else node.operator
 
 
 def _describe(node):
-    if node.operator == 'FullyConnected':
+    if isinstance(node.operation, Dense):
         return 'dense'
-    groups = int(node.attributes.get('num_group', 1))
-    name = 'transposed convolution' if node.operator == 'Deconvolution' else 'convolution'
-    return f'{name} {_window(node)}' + (f', {groups} groups' if groups > 1 else '')
+    name = 'transposed convolution' if isinstance(node.operation, TransposedConvolution) else 'convolution'
+    groups = node.operation.groups
+    return f'{name} {_window(node.operation.window)}' + (f', {groups} groups' if groups > 1 else '')
 
 
-def _window(node):
+def _window(window):
     """Return the kernel size, with strides above 1 after a slash: '3 x 3', '3 x 3 / 2'."""
-    strides = set(counting.kernel(node, 'stride')) - {1}
-    return ' \u00d7 '.join(map(str, counting.kernel(node))) + (f' / {max(strides)}' if strides else '')
+    strides = set(window.strides) - {1}
+    return ' \u00d7 '.join(map(str, window.kernel)) + (f' / {max(strides)}' if strides else '')
 
 
 def _word(node):
@@ -183,7 +179,7 @@ def _word(node):
     if node.marks.get(marks.ROLE) in _MARKED_WORDS:
         return _MARKED_WORDS[node.marks[marks.ROLE]]
     if node.operator in ('Activation', 'LeakyReLU'):
-        return node.attributes.get('act_type', 'leaky')
+        return node.operation.kind
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:
         return None  # selects all elements
     return _WORDS.get(node.operator)

@@ -6,10 +6,10 @@ from typing import Any, Dict, List, Tuple, Union
 
 from ..arithmetic import ceil_div
 from ..errors import name_some
+from ..graph.nodes import Graph, InputShape
+from ..graph.tracing import Network, read_graph
 from ..reporting import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers, reads_unknown_values
-from .graph import Graph, InputShape
-from .tracing import Network, read_graph
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,11 @@ import collections
 import mxnet as mx
 import numpy as np
 
-from ..analysis.tracing import load_symbol
 from ..files.parameters import read_arrays
-from ..files.symbol_json import VARIABLE, SymbolJson, truth
+from ..files.symbol_json import VARIABLE, SymbolJson
+from ..graph.mxnet_operators import read_operation
+from ..graph.operations import BatchNormalization
+from ..graph.tracing import load_symbol
 from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}
@@ -119,7 +121,8 @@ class _Graph:
                 continue
             source = node['inputs'][0][0]
             norm = nodes[source]
-            if norm['op'] != 'BatchNorm' or truth(norm['attrs'].get('fix_gamma', 'True')) or uses[source] > 1:
+            operation = read_operation(norm['op'], norm['attrs'])
+            if not isinstance(operation, BatchNormalization) or operation.fixes_gamma or uses[source] > 1:
                 continue
             variables = [number for number, *_ in norm['inputs'][1:]]
             if any(nodes[number]['op'] != VARIABLE for number in variables):
@@ -127,7 +130,7 @@ class _Graph:
             gamma, beta, mean, variance = (self.parameters[nodes[number]['name']].asnumpy().astype('f8') for number in variables)
             if gamma.min() <= 0:
                 continue
-            threshold = mean - beta * np.sqrt(variance + float(norm['attrs']['eps'])) / gamma
+            threshold = mean - beta * np.sqrt(variance + operation.eps) / gamma
             self._make_parameter(variables[0], norm['name'] + '_threshold', mx.nd.array(threshold.reshape(1, -1, 1, 1)))  # gamma's place
             self.json.replace(index, 'broadcast_greater_equal', [norm['inputs'][0], [variables[0], 0, 0]])
         self.json.drop_unused()

@@ -175,7 +175,7 @@ def _dataset(arguments):
 
 def _networks(arguments, exported, description, images, spec):
     """Return the classifier to evaluate and, with --compare, the one to compare it with."""
-    from ..analysis.tracing import read_graph
+    from ..graph.tracing import read_graph
     from .mxnet_networks import block_classifier, exported_classifier
 
     described = (spec, *image_options.class_names(arguments, description))

@@ -4,10 +4,10 @@ import warnings
 
 import mxnet as mx
 
-from ..analysis.tracing import load_checked, read_graph
 from ..errors import UserError, last_line
 from ..files.parameters import difference, read_arrays
 from ..files.symbol_json import SymbolJson
+from ..graph.tracing import load_checked, read_graph
 from ..vision.classifier import Classifier
 
 _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')

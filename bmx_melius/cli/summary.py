@@ -60,8 +60,8 @@ def run(arguments, output):
     """Print a table or a JSON object, and write the drawing. Raises `UserError` or `OSError` for invalid arguments."""
     from ..analysis.drawing import SUFFIXES, draw, save
     from ..analysis.summary import Summary
-    from ..analysis.tracing import read_graph
     from ..deployment.program_graph import with_operations
+    from ..graph.tracing import read_graph
 
     if arguments.plot:
         require_suffix(arguments.plot, SUFFIXES)

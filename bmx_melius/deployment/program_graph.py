@@ -2,12 +2,32 @@
 
 import dataclasses
 
-from ..analysis.graph import Graph, Node
+from ..graph.mxnet_operators import operator_name
+from ..graph.nodes import Graph, Node
+from ..graph.operations import (
+    AxisSlice,
+    Concatenation,
+    Convolution,
+    Dense,
+    Elementwise,
+    Flatten,
+    GlobalPooling,
+    Pooling,
+    Unknown,
+    Window,
+)
 from ..nn import marks
-from .program.operations import BITS_KIND, HALF, INT8, array_shapes
+from .program.operations import BITS_KIND, HALF, INT8, SIDES, array_shapes
 from .program.packed_operator import is_packed, read_structure
 
 _POOL_TYPES = {'maximum': 'max', 'mean': 'avg'}
+_OPERATIONS = {  # operations that are counted or drawn as others than their traits say -> attributes to the operation of graphs
+    'add': lambda _: Elementwise('add'),
+    'multiply': lambda _: Elementwise('multiply', repeats=True),
+    'concat': lambda _: Concatenation(),
+    'flatten': lambda _: Flatten(),
+    'slice': lambda attributes: AxisSlice(1, attributes['begin'], attributes['end']),
+}
 _UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a constant, what stands for 0: not parameters
 
 
@@ -19,7 +39,7 @@ def with_operations(graph):
 
     Parameters
     ----------
-    graph : bmx_melius.analysis.graph.Graph
+    graph : bmx_melius.graph.nodes.Graph
 
     Raises
     ------
@@ -67,11 +87,13 @@ class _Replacement:
             x = values[operation.inputs[0]]
             name = f'{packed.name}_{operation.name}{number}'
             variables = self._add_arrays(operation, x, name, stored)
+            computed = _operation_of_graph(operation, x)
             node = Node(
                 index=0,
                 name=name,
-                operator=_operator(operation, x),
-                attributes=_attributes(operation),
+                operator=operator_name(computed),
+                attributes={},
+                operation=computed,
                 marks=_marks(operation, x, planes.get(number, 1)),
                 inputs=[],
                 input_slots=[],
@@ -90,7 +112,7 @@ class _Replacement:
             if array not in _UNCOUNTED_ARRAYS:
                 if variable is None or variable.shape != shape:
                     facts = {'stored_bits': str(8 * dtype.itemsize)} if dtype in (HALF, INT8) else {}
-                    variable = self._add(Node(0, f'{name}_{array}', None, {}, facts, [], [], [shape], depends_on_data=False))
+                    variable = self._add(Node(0, f'{name}_{array}', None, {}, None, facts, [], [], [shape], depends_on_data=False))
                     self.graph.parameters.append(variable)
                 variables.append((variable, 0))
             if not number:
@@ -98,27 +120,23 @@ class _Replacement:
         return variables
 
 
-def _operator(operation, x):
-    """Return the operator of MXNet that computes an operation on `x`."""
-    if operation.row.products:
-        return 'FullyConnected' if x.flat else 'Convolution'
-    return 'Pooling' if _is_pooling(operation.row) else operation.row.shown_as or operation.name
+def _operation_of_graph(operation, x):
+    """Return an operation of a program on `x` as an operation of graphs, `Unknown` if graphs have none."""
+    row, attributes = operation.row, operation.attributes
+    if row.products:
+        return Dense() if x.flat else Convolution(_window(attributes), attributes['groups'])
+    if row.reduces and row.shape == 'pooling':
+        return Pooling(_POOL_TYPES[row.reduces], _window(attributes))
+    if row.reduces and row.shape == 'global':
+        return GlobalPooling(_POOL_TYPES[row.reduces])
+    other = _OPERATIONS.get(operation.name)
+    return other(attributes) if other else Unknown(operation.name)
 
 
-def _is_pooling(row):
-    return row.reduces is not None and row.shape in ('pooling', 'global')
-
-
-def _attributes(operation):
-    attributes, row = {}, operation.row
-    if _is_pooling(row):
-        attributes['pool_type'] = _POOL_TYPES[row.reduces]
-        if row.shape == 'global':
-            attributes['global_pool'] = 'True'
-    if 'kernel_h' in operation.attributes:
-        attributes.update({word: str(tuple(operation.attributes[f'{word}_{axis}'] for axis in 'hw')) for word in ('kernel', 'stride')})
-        attributes['num_group'] = str(operation.attributes.get('groups', 1))
-    return attributes
+def _window(attributes):
+    kernel, strides = (tuple(attributes[f'{word}_{axis}'] for axis in 'hw') for word in ('kernel', 'stride'))
+    pads = tuple((attributes[begin], attributes[end]) for begin, end in SIDES.values())
+    return Window(kernel, strides, pads)
 
 
 def _marks(operation, x, planes):

@@ -15,9 +15,9 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
-from ..analysis.tracing import read_graph
 from ..errors import UserError
 from ..files.parameters import read_parameters
+from ..graph.tracing import read_graph
 
 _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')

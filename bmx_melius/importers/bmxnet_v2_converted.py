@@ -13,10 +13,10 @@ import os
 
 import mxnet as mx
 
-from ..analysis.tracing import load_checked, read_graph
 from ..errors import UserError, last_line
 from ..files.parameters import read_parameters
 from ..files.symbol_json import VARIABLE, SymbolJson
+from ..graph.tracing import load_checked, read_graph
 from ..nn.layers import QActivation, QConv2D, QDense
 from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, unpack
 

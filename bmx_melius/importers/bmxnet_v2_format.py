@@ -16,6 +16,8 @@ import numpy as np
 
 from ..errors import UserError
 from ..files.symbol_json import integers, truth
+from ..graph.mxnet_operators import read_operation
+from ..graph.operations import Padding
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits
@@ -48,15 +50,12 @@ _KINDS = {int: int, bool: truth, tuple: _pair}
 
 def constant_padding(node):
     """Return ((height, width), sign of the value) of a node that pads symmetrically with a constant; None for other nodes."""
-    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or len(node['inputs']) != 1:
+    padding = read_operation(node['op'], node['attrs'])  # MXNet reports what is malformed
+    if not isinstance(padding, Padding) or padding.mode != 'constant' or len(node['inputs']) != 1:
         return None
-    try:
-        widths, value = integers(node['attrs'].get('pad_width', '')), float(node['attrs'].get('constant_value', 0))
-    except ValueError:
-        return None  # MXNet reports the malformed value
-    if len(widths) != 8 or widths[:4] != (0, 0, 0, 0) or widths[4::2] != widths[5::2]:
+    if len(padding.pads) != 4 or padding.pads[:2] != ((0, 0), (0, 0)) or any(before != after for before, after in padding.pads):
         return None
-    return widths[4::2], 1 if value >= 0 else -1
+    return tuple(before for before, _ in padding.pads[2:]), 1 if padding.value >= 0 else -1
 
 
 # --- weights --------------------------------------------------------------------------------------------------------------------------

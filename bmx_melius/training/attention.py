@@ -4,13 +4,13 @@ import warnings
 
 import mxnet as mx
 
-from ..analysis.tracing import read_graph, symbol_of
 from ..errors import UserError
+from ..graph.operations import Convolution, Dense
+from ..graph.tracing import read_graph, symbol_of
 from ..nn.marks import ACTIVATION_INPUT, ROLE
 
 INPUT = 'data'
 EPSILON = 1e-12  # keeps the gradient finite where the maps of student and teacher are equal
-_CONVOLUTIONS = ('Convolution', 'FullyConnected')
 
 
 class AttentionTransfer:
@@ -101,7 +101,7 @@ def find_maps(symbol, input_shape):
     found, bypass = {}, -1  # index of the last use of a value computed so far
     for node in nodes:
         sources = {source.index for source in node.inputs}
-        if node.operator in _CONVOLUTIONS:
+        if isinstance(node.operation, (Convolution, Dense)):
             convolved.add(node.index)
         else:
             convolved |= {node.index} if sources & convolved else set()

@@ -9,12 +9,12 @@ import time
 import mxnet as mx
 
 from ..analysis.summary import Summary
-from ..analysis.tracing import read_graph
 from ..data.imagenet import with_words
 from ..errors import UserError, counted
 from ..files.exported import description_fields
 from ..files.folder_lock import locked
 from ..files.io import check_folder, remove_leftovers
+from ..graph.tracing import read_graph
 from ..reporting import LOG, logging_to_file
 from .progress import Progress
 from .recording.flips import FlipCounter

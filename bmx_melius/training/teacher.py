@@ -6,10 +6,10 @@ import warnings
 import mxnet as mx
 from mxnet import gluon
 
-from ..analysis.tracing import load_symbol
 from ..errors import UserError, last_line
 from ..files.exported import Exported
 from ..files.parameters import read_parameters
+from ..graph.tracing import load_symbol
 
 
 def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):

@@ -9,7 +9,7 @@ from mxnet.gluon import nn
 import model_zoo
 from bmx_melius import BinaryConv2D, ChannelShuffle, QActivation, QConv2D, UserError
 from bmx_melius.analysis.drawing import draw, save
-from bmx_melius.analysis.tracing import read_graph
+from bmx_melius.graph.tracing import read_graph
 
 
 def boxes_and_arrows(net, input_shape):

@@ -15,8 +15,10 @@ from support.small_networks import initialized, sequence
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
 from bmx_melius.analysis.summary import Summary, summary
-from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.deployment.program_graph import with_operations
+from bmx_melius.graph.mxnet_operators import read_operation
+from bmx_melius.graph.nodes import Graph, Node
+from bmx_melius.graph.tracing import read_graph
 from model_zoo import meliusnet
 
 pytest_plugins = ['support.conversions']  # its fixtures
@@ -160,6 +162,27 @@ def test_transposed_convolution_counts_as_much_as_the_convolution_it_transposes(
     convolution = summary(nn.Conv2D(4, 3, strides=2, groups=2, in_channels=6, use_bias=False), (1, 6, 11, 11))
     assert transposed.layers[0].output_shape == (1, 6, 11, 11) and convolution.layers[0].output_shape == (1, 4, 5, 5)
     assert (transposed.flops, transposed.float_params) == (convolution.flops, convolution.float_params)
+
+
+@pytest.mark.parametrize('modulated', [False, True])
+def test_weights_of_a_deformable_convolution_come_after_offsets_and_masks(modulated):
+    x, window = mx.sym.var('data'), dict(kernel=(3, 3), pad=(1, 1), no_bias=True)
+    offsets, masks = (mx.sym.Convolution(x, num_filter=count, name=f'moved{count}', **window) for count in (18, 9))
+    if modulated:
+        layer = mx.sym.contrib.ModulatedDeformableConvolution(x, offsets, masks, num_filter=4, name='layer', **window)
+    else:
+        layer = mx.sym.contrib.DeformableConvolution(x, offsets, num_filter=4, name='layer', **window)
+    counted = summary(layer, (1, 3, 8, 8)).layers[-1]
+    assert (counted.name, counted.macs, counted.float_params) == ('layer', 4 * 64 * 3 * 9, 4 * 3 * 9)
+
+
+@pytest.mark.parametrize('operator, attributes', [('spectral_conv', {}), ('Convolution', {'kernel': 'large'})])
+def test_a_convolution_that_cannot_be_counted_is_named(operator, attributes):
+    data = Node(0, 'data', None, {}, None, {}, [], [], [(1, 3, 8, 8)], depends_on_data=True)
+    operation = read_operation(operator, attributes)
+    node = Node(1, 'odd', operator, attributes, operation, {}, [data], [0], [(1, 4, 8, 8)], depends_on_data=True)
+    with pytest.raises(UserError, match=rf'cannot count node odd \({operator}\): .*(unknown kind|large)'):
+        Summary.of(Graph([data, node], [], [], [node], [0]))
 
 
 def test_dense_layers_show_their_macs_but_count_no_operations():

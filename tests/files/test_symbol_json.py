@@ -8,9 +8,9 @@ import pytest
 from mxnet import nd
 
 from bmx_melius import UserError
-from bmx_melius.analysis.tracing import load_symbol
 from bmx_melius.files import symbol_json
 from bmx_melius.files.symbol_json import VARIABLE, SymbolJson, integers, truth
+from bmx_melius.graph.tracing import load_symbol
 from bmx_melius.training.teacher import load_teacher
 
 

@@ -188,7 +188,7 @@ def _read_symbol(folder):
 
 def _read_loaded_symbol(folder):
     """Load a symbol into MXNet and infer its shapes."""
-    from bmx_melius.analysis.tracing import load_symbol, read_graph
+    from bmx_melius.graph.tracing import load_symbol, read_graph
 
     symbol = load_symbol(os.path.join(folder, 'net-symbol.json'))
     read_graph(symbol, seeds.IMAGE_SHAPE)

@@ -13,8 +13,8 @@ from support.small_networks import sequence
 
 import bmx_melius as bmx
 from bmx_melius.analysis import counting, drawing
-from bmx_melius.analysis.tracing import read_graph
 from bmx_melius.deployment.runtime.packed_files import read_packed
+from bmx_melius.graph.tracing import read_graph
 from bmx_melius.nn.channels import BATCH, CHANNELS, POSITIONS, mean, repeated, repeated_per_channel
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
 from bmx_melius.nn.methods.xnor_net import XNORConv2D

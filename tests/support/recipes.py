@@ -152,9 +152,12 @@ def add_row(project, row, number):
 
 def add_operation_with_a_step(project):
     """Add the operation of the second recipe, before others of its kind."""
-    row, function, rule, declaration, step, case, kernel, lowering, method, test = code_of(OPERATION, r'\w+')[7:]
+    row, function, operation_class, reader, rule, declaration, step, case, kernel, lowering, method, test = code_of(OPERATION, r'\w+')[7:]
     add_row(project, row, 38)
     project.add_rows('bmx_melius/deployment/program/reference.py', function)
+    project.append(file_of(OPERATION, operation_class), f'\n\n{operation_class}')
+    project.append(file_of(OPERATION, reader), f'\n\n{reader}')
+    project.replace('graph/mxnet_operators.py', r'^    Transpose,$', r'    Take,\n\g<0>')
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.replace('map_steps.h', r'^StepPtr expand_step', f'{declaration}\\g<0>')
     project.replace('map_steps.cc', r'^StepPtr expand_step', f'{step}\n\\g<0>')

@@ -9,8 +9,8 @@ from support.losses import CLASSES, LABELS, objective_in_numpy
 from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
-from bmx_melius.analysis.tracing import symbol_of
 from bmx_melius.errors import UserError
+from bmx_melius.graph.tracing import symbol_of
 from bmx_melius.training.attention import AttentionTransfer, distance, find_maps
 from bmx_melius.training.objective import Objective, Teacher
 from model_zoo import get_model

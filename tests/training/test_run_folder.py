@@ -26,7 +26,7 @@ from support.training_runs import OPTIONS, TINY, history_of, read_csv, train, tr
 import bmx_melius
 import train_imagenet
 from bmx_melius.analysis import drawing
-from bmx_melius.analysis.tracing import read_graph
+from bmx_melius.graph.tracing import read_graph
 from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.options import checks
 from bmx_melius.training.progress import Pace, Progress

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...errors import UserError
+from ...graph.operations import BatchNormalization
 from ...nn import marks
 from . import mxnet_rounding
 from .network import Comparisons, Entry, is_marked_shift
@@ -68,4 +69,4 @@ class FoldedBatchNorms(Comparisons):
 
 def _normalizes(node):
     """Return whether a folded node is a batch normalization, not a shift."""
-    return node.operator == 'BatchNorm' and not is_marked_shift(node)
+    return isinstance(node.operation, BatchNormalization) and not is_marked_shift(node)

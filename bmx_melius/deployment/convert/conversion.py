@@ -6,12 +6,12 @@ from typing import Optional, Sequence, Union
 import mxnet as mx
 import numpy as np
 
-from ...analysis.graph import InputShape, shapes_by_name
-from ...analysis.tracing import load_symbol, symbol_of
 from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
 from ...files.symbol_json import SymbolJson
+from ...graph.nodes import InputShape, shapes_by_name
+from ...graph.tracing import load_symbol, symbol_of
 from ...reporting import LOG
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec

@@ -8,6 +8,7 @@ one builder writes the program (`lower`).
 """
 
 from ...errors import UserError
+from ...graph.operations import Unknown
 from ...nn import marks
 from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError, is_3d
@@ -59,9 +60,12 @@ def _add(builder, node):
             raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; 1-D, 2-D and 3-D maps and vectors can be packed')
         if not network.is_float32(entry):
             raise UnsupportedError('it does not compute in float32')
-    rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or RULES.get(node.operator)
+    marked_rule = MARKED_RULES.get(node.marks.get(marks.ROLE))
+    rule = marked_rule or RULES.get(node.operator)
     if rule is None:
         raise UnsupportedError(missing_rule(node.operator))
+    if marked_rule is None and isinstance(node.operation, Unknown) and node.operation.reason:
+        raise UnsupportedError(f'its attributes are malformed: {node.operation.reason}')
     builder.takes_3d = rule in TAKES_3D
     if is_3d(node.shape) and not builder.takes_3d:
         raise UnsupportedError('it makes a 3-D map, for which it has no packed form')

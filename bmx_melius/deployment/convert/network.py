@@ -6,27 +6,32 @@ import dataclasses
 import numpy as np
 
 from ...analysis.counting import marked_bits
-from ...analysis.graph import first_node
 from ...errors import UserError
-from ...files.symbol_json import truth
 from ...forking import lazy_attribute
+from ...graph.nodes import first_node
+from ...graph.operations import (
+    AxisSlice,
+    BatchNormalization,
+    Concatenation,
+    Dropout,
+    Elementwise,
+    Flatten,
+    GlobalPooling,
+    Identity,
+    Pooling,
+    Reshape,
+    Split,
+    SwapAxes,
+    Transpose,
+)
 from ...nn import marks
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
-SUMS = ('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')  # of two values
-DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
-PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
-QUOTIENTS = ('elemwise_div', '_div', '_Div', 'broadcast_div')
-
 MAX_BITS = 2  # of activations and weights of layers that are packed as bit planes
 MAX_BITS_BEFORE_SIGNS = 4  # of activations that a layer with weights of one bit reads: 15 planes, a half of what float32 takes
 
-_IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
-_MOVES = (
-    *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
-    'Pooling',  # max pooling only
-)  # operators whose result elements are elements of their inputs
+_MOVES = (AxisSlice, Concatenation, Flatten, Identity, Reshape, Split, SwapAxes, Transpose)
 
 
 @dataclasses.dataclass
@@ -83,7 +88,6 @@ class Network:
     Parameters
     ----------
     graph : Graph
-        Its operators and attributes are those of MXNet, whatever the framework.
     arrays : dict of str to numpy.ndarray
         The parameters and running statistics by name.
     shapes : dict of str to tuple of int
@@ -177,9 +181,9 @@ class Network:
     def require_positive_variances(self):
         """Raise `UserError` unless variance + eps is positive. The result would be NaN, which no program can reproduce."""
         for node in self.graph.nodes:
-            if node.operator != 'BatchNorm' or self.sources(node)[4].node.depends_on_data:
+            if not isinstance(node.operation, BatchNormalization) or self.sources(node)[4].node.depends_on_data:
                 continue
-            eps, variance = _eps(node), self.constant(self.sources(node)[4])
+            eps, variance = node.operation.eps, self.constant(self.sources(node)[4])
             if not np.isfinite(eps):
                 raise UserError(f'node {node.name} (BatchNorm) has eps={eps}: the symbol is damaged')
             # in both precisions, because a framework may use either
@@ -241,9 +245,7 @@ class Network:
             if node.marks.get(marks.ROLE) == marks.ACTIVATION:
                 if is_sign(node) and self.activation_input(node):
                     encodings[node] = node.marks.get('encoding', 'sign')
-            elif node.operator in _MOVES and node.attributes.get('mode') != 'always':
-                if node.operator == 'Pooling' and node.attributes.get('pool_type', 'max') != 'max':
-                    continue
+            elif _moves_elements(node.operation):
                 found = {encodings.get(source) for source in node.inputs}
                 if len(found) == 1:
                     encodings[node] = found.pop()
@@ -251,22 +253,23 @@ class Network:
 
     def is_identity(self, node):
         """Return whether the result of a node equals its input."""
-        if node.operator in _IDENTITIES:
+        operation = node.operation
+        if isinstance(operation, Identity):
             return True
-        if node.operator == 'Dropout':
-            return node.attributes.get('mode', 'training') != 'always'
-        if node.operator == 'slice_axis' and node.attributes['axis'] != '1' and node.attributes.get('end') != 'None':
+        if isinstance(operation, Dropout):
+            return not operation.always
+        if isinstance(operation, AxisSlice) and operation.axis != 1 and operation.end is not None:
             return False  # it is an identity for this input size only
-        if node.operator in SUMS and not node.marks:
+        if combines(node, 'add') and not node.marks:
             return self._is_gradient_estimator(self.sources(node)[1])
-        return node.operator in ('Reshape', 'reshape', 'slice_axis') and node.shape == self.shape(self.sources(node)[0])
+        return isinstance(operation, (Reshape, AxisSlice)) and node.shape == self.shape(self.sources(node)[0])
 
     def _is_gradient_estimator(self, entry):
         """Return whether a value is s - BlockGrad(s) for a value s: a zero that only has a gradient."""
-        if entry.node.operator not in DIFFERENCES:
+        if not combines(entry.node, 'subtract'):
             return False
         value, blocked = self.sources(entry.node)
-        return blocked.node.operator in _IDENTITIES and self.sources(blocked.node)[0] == value
+        return isinstance(blocked.node.operation, Identity) and self.sources(blocked.node)[0] == value
 
     def before_identities(self, entry):
         """Return the value before the identity nodes that end with `entry`."""
@@ -277,12 +280,21 @@ class Network:
     def batch_norm(self, node):
         """Return the `BatchNorm` of a node with constant parameters."""
         parameters = [self.constant(source) for source in self.sources(node)[1:]]
-        return BatchNorm(*parameters, _eps(node), truth(node.attributes.get('fix_gamma', 'True')))
+        return BatchNorm(*parameters, node.operation.eps, node.operation.fixes_gamma)
 
 
-def _eps(node):
-    """Return the eps of a BatchNorm node."""
-    return float(node.attributes.get('eps', 1e-3))
+def combines(node, *kinds):
+    """Return whether a node combines values elementwise, in one of these kinds of `Elementwise`."""
+    return isinstance(node.operation, Elementwise) and node.operation.kind in kinds
+
+
+def _moves_elements(operation):
+    """Return whether the elements of a result are elements of the inputs."""
+    if isinstance(operation, Dropout):
+        return not operation.always
+    if isinstance(operation, (Pooling, GlobalPooling)):
+        return operation.kind == 'max'
+    return isinstance(operation, _MOVES)
 
 
 def is_sign(node):
@@ -297,10 +309,11 @@ def is_marked_shift(node):
 
 def is_channelwise_batch_norm(node):
     """Return whether a node is a BatchNorm of axis 1 of a map or a vector, with constant parameters."""
+    operation = node.operation
     return (
-        node.operator == 'BatchNorm'
-        and node.attributes.get('axis', '1') == '1'
+        isinstance(operation, BatchNormalization)
+        and operation.axis == 1
         and len(node.shape) in (2, 3, 4, 5)
         and not any(source.depends_on_data for source in node.inputs[1:])
-        and not truth(node.attributes.get('output_mean_var', 'False'))
+        and not operation.returns_statistics
     )

@@ -6,15 +6,15 @@ import mxnet as mx
 import numpy as np
 
 from ...analysis.counting import marked_bits
-from ...analysis.graph import first_node
-from ...analysis.tracing import read_graph
 from ...errors import UserError, last_line
 from ...files.symbol_json import VARIABLE, SymbolJson
 from ...forking import lazy_attribute
+from ...graph.nodes import first_node
+from ...graph.tracing import read_graph
 from ...nn import marks
 from .batch_norms import FoldedBatchNorms
 from .mxnet_rounding import MxnetBatchNorm
-from .network import DIFFERENCES, MAX_BITS, MAX_BITS_BEFORE_SIGNS, SUMS, Entry, Network, is_channelwise_batch_norm, is_marked_shift
+from .network import MAX_BITS, MAX_BITS_BEFORE_SIGNS, Entry, Network, combines, is_channelwise_batch_norm, is_marked_shift
 from .thresholds import rising_levels
 
 _STEP_FUNCTIONS = ('round', 'hwgq', 'lq_net')  # quantizers of activations that map each element to a level, whatever the others are
@@ -164,7 +164,7 @@ class TracedNetwork(Network):
         """Return whether a node adds or subtracts a constant for each channel."""
         if is_marked_shift(node):
             return is_channelwise_batch_norm(node)
-        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 3, 4, 5):
+        if not combines(node, 'add', 'subtract') or len(node.shape) not in (2, 3, 4, 5):
             return False
         data = [source for source in node.inputs if source.depends_on_data]
         if len(data) != 1 or data[0].shape != node.shape:
@@ -182,7 +182,7 @@ class TracedNetwork(Network):
             None if source.node.depends_on_data else mx.nd.array(self.constant(source).reshape(1, -1, 1, 1))
             for source in self.sources(node)
         ]
-        operator = mx.nd.broadcast_add if node.operator in SUMS else mx.nd.broadcast_sub
+        operator = mx.nd.broadcast_add if combines(node, 'add') else mx.nd.broadcast_sub
         return lambda x: operator(*(x if array is None else array for array in arrays))
 
     def batch_norm(self, node):

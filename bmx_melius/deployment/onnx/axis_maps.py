@@ -7,6 +7,7 @@ are what ONNX Runtime computes of maps that are 1 in one row and 0 elsewhere.
 
 import numpy as np
 
+from ...graph.operations import AxisMaps
 from .evaluation import Cone
 
 _MAX_ELEMENTS = 1 << 32  # that the operators compute in all
@@ -59,7 +60,7 @@ def add_axis_maps(t, operator, cone=None):
     if matrices is None:
         return False
     constants = [t.network.add_constant(matrix, f'{operator.name}_axis{axis}') for axis, matrix in enumerate(matrices, 2)]
-    t.add(operator, 'map_axes', [source, *constants], {'axes': tuple(range(2, 2 + len(matrices)))})
+    t.add(operator, AxisMaps(tuple(range(2, 2 + len(matrices)))), [source, *constants])
     if all(set(np.unique(matrix)) <= {0, 1} and (matrix.sum(axis=1) == 1).all() for matrix in matrices):
         t.keep_signs(operator, cone.source)
     return True

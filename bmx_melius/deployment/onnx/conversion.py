@@ -6,9 +6,9 @@ from typing import Optional, Sequence, Union
 
 import numpy as np
 
-from ...analysis.graph import InputShape
 from ...errors import UserError, counted, name_some
 from ...files.exported import Exported
+from ...graph.nodes import InputShape
 from ...reporting import ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec

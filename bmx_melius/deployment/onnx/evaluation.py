@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from ...analysis.graph import shapes_by_name
 from ...errors import UserError, last_line, name_some
+from ...graph.nodes import shapes_by_name
 from ..program.limits import MEMORY_VARIABLE, memory_limit
 from .model import import_onnx_package, model_of
 

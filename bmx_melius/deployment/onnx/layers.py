@@ -8,8 +8,11 @@ where s is padded with (p - c) / a. The rules of the converter (`convert.rules.l
 planes.
 """
 
+import dataclasses
+
 import numpy as np
 
+from ...graph.operations import Convolution, Dense, TransposedConvolution
 from ...nn import marks
 from ..convert.weight_levels import WeightParts, weight_parts
 from .translation import Layer, UntranslatableError, padding_of, translate, window_of
@@ -20,33 +23,31 @@ def _convolution(t, operator):
     weight, bias = t.require_constant(operator, 1), t.require_constant(operator, 2)
     groups = operator.attributes.get('group', 1)
     window = window_of(t, operator, weight.shape[2:])
-    window.update(num_group=groups)
     name, padded = operator.inputs[0], t.padded_signs.get(operator.inputs[0])
-    if padded is not None and not any(window['pad']) and not any(window['pad_end']):
-        _widen(window, padded.before, padded.after)
-        _Linear(t, operator, 'Convolution', marks.CONVOLUTION, window, padded.value).add(name, padded.signs, weight, bias)
+    if padded is not None and not window.is_padded:
+        window, pad_value, signs = _widened(window, padded.before, padded.after), padded.value, padded.signs
     else:
-        name, pad_value = _before_padding(t, operator, window)
-        _Linear(t, operator, 'Convolution', marks.CONVOLUTION, window, pad_value).add(name, t.levels_of(name), weight, bias)
+        name, window, pad_value = _before_padding(t, operator, window)
+        signs = t.levels_of(name)
+    _Linear(t, operator, Convolution(window, groups), pad_value).add(name, signs, weight, bias)
 
 
 def _before_padding(t, operator, window):
-    """Return the name of the value that a convolution pads, and with what; add the padding of an operator before it to its window."""
+    """Return the name of the value that a convolution pads, its window with the padding of an operator before it, and what it pads with."""
     name = operator.inputs[0]
     producer = t.evaluator.producers.get(name)
     if producer is None or producer.kind != 'Pad' or producer.attributes.get('mode', 'constant') != 'constant':
-        return name, 0.0
+        return name, window, 0.0
     before, after, value = padding_of(t, producer)
-    own = any(window['pad']) or any(window['pad_end'])
-    if any(before[:2]) or any(after[:2]) or own and value:
-        return name, 0.0
-    _widen(window, before, after)
-    return producer.inputs[0], value
+    if any(before[:2]) or any(after[:2]) or window.is_padded and value:
+        return name, window, 0.0
+    return producer.inputs[0], _widened(window, before, after), value
 
 
-def _widen(window, before, after):
-    window['pad'] = tuple(first + second for first, second in zip(window['pad'], before[2:]))
-    window['pad_end'] = tuple(first + second for first, second in zip(window['pad_end'], after[2:]))
+def _widened(window, before, after):
+    """Return a window with more padding, of which the lists have an element for each axis of the value."""
+    pads = ((begin + more, end + beyond) for (begin, end), more, beyond in zip(window.pads, before[2:], after[2:]))
+    return dataclasses.replace(window, pads=tuple(pads))
 
 
 @translate('Gemm')
@@ -75,23 +76,20 @@ def _matrix_product(t, operator):
 
 def _dense(t, operator, weight, bias):
     name = operator.inputs[0]
-    layer = _Linear(t, operator, 'FullyConnected', marks.DENSE, {'flatten': True}, 0.0)
-    layer.add(name, t.levels_of(name), np.ascontiguousarray(weight), bias)
+    _Linear(t, operator, Dense(), 0.0).add(name, t.levels_of(name), np.ascontiguousarray(weight), bias)
 
 
 @translate('ConvTranspose')
 def _transposed_convolution(t, operator):
     weight, bias = t.require_constant(operator, 1), t.require_constant(operator, 2)
     window = window_of(t, operator, weight.shape[2:])
-    if window.pop('pad_end') != window['pad'] or 'output_shape' in operator.attributes:
+    if any(begin != end for begin, end in window.pads) or 'output_shape' in operator.attributes:
         raise UntranslatableError('its padding differs at both ends, or its size is given')
-    adjusted = tuple(operator.attributes.get('output_padding', [0] * len(window['pad'])))
-    groups = operator.attributes.get('group', 1)
-    attributes = {**window, 'adj': adjusted, 'num_group': groups, 'num_filter': weight.shape[1] * groups, 'no_bias': bias is None}
+    groups, added = operator.attributes.get('group', 1), tuple(operator.attributes.get('output_padding', ()))
     parameters = [t.network.add_constant(weight, f'{operator.name}_weight')]
     parameters += [] if bias is None else [t.network.add_constant(bias, f'{operator.name}_bias')]
     t.layers.append(Layer(operator.name, weight.size, 32, 'a transposed convolution'))
-    t.add(operator, 'Deconvolution', [t.entry(operator.inputs[0]), *parameters], attributes)
+    t.add(operator, TransposedConvolution(window, groups, output_padding=added), [t.entry(operator.inputs[0]), *parameters])
 
 
 def _of_few_levels(weight):
@@ -107,18 +105,17 @@ class _Linear:
     ----------
     t : Translator
     operator : Operator
-    mxnet_operator, role : str
-    attributes : dict
-        Of the MXNet operator, without the number of filters.
+    operation : Convolution or Dense
     pad_value : float
     """
 
-    def __init__(self, t, operator, mxnet_operator, role, attributes, pad_value):
-        self._t, self._operator, self._kind, self._role = t, operator, mxnet_operator, role
-        self._attributes, self._pad_value = attributes, pad_value
-        self._groups = attributes.get('num_group', 1)
+    def __init__(self, t, operator, operation, pad_value):
+        self._t, self._operator, self._operation, self._pad_value = t, operator, operation, pad_value
         self._shape = t.shape(operator.outputs[0])
-        self._padded = any(attributes.get('pad', ())) or any(attributes.get('pad_end', ()))
+        is_dense = isinstance(operation, Dense)
+        self._role = marks.DENSE if is_dense else marks.CONVOLUTION
+        self._groups = 1 if is_dense else operation.groups
+        self._padded = not is_dense and operation.window.is_padded
 
     def add(self, name, signs, weight, bias):
         """Add the layer with input `name`, which takes few levels if `signs` is not None."""
@@ -134,7 +131,7 @@ class _Linear:
             if self._pad_value and self._padded:
                 raise UntranslatableError(f'its input is padded with {self._pad_value:g}, and it is not a binary layer')
             inputs = [t.entry(name), self._constant(weight, 'weight')] + ([] if bias is None else [self._constant(bias, 'bias')])
-            entry = self._node(inputs, len(weight))
+            entry = self._node(inputs)
             reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
             count = len(binary.parts) if binary else 0
             weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
@@ -158,7 +155,7 @@ class _Linear:
         padding = (self._pad_value - signs.shift) / signs.scale if self._padded else 0.0
         facts = {marks.ROLE: self._role, 'bits': 1, 'method': 'levels', 'sign': 0, 'pad_value': padding}
         inputs = [signs.entry, self._constant(weight, 'weight')] + ([self._constant(shift, 'shift')] if np.any(shift) else [])
-        entry = self._node(inputs, len(weight), facts)
+        entry = self._node(inputs, facts)
         self._t.network.weights[entry.node] = self._as_read(signs, weights)
         return entry
 
@@ -175,8 +172,7 @@ class _Linear:
     def _constant(self, array, name):
         return self._t.network.add_constant(array, f'{self._operator.name}_{name}')
 
-    def _node(self, inputs, filters, facts=None):
+    def _node(self, inputs, facts=None):
         """Add the node of the layer, with the marks `facts`; return its `Entry`."""
-        operator, count = self._operator, 'num_filter' if self._kind == 'Convolution' else 'num_hidden'
-        attributes = {**self._attributes, count: filters, 'no_bias': len(inputs) < 3}
-        return self._t.network.add(self._kind, operator.name, inputs, self._shape, attributes, facts, operator.outputs[0])
+        operator = self._operator
+        return self._t.network.add(self._operation, operator.name, inputs, self._shape, facts, operator.outputs[0])

@@ -9,6 +9,7 @@ import dataclasses
 
 import numpy as np
 
+from ...graph.operations import Convolution, Identity, Reshape, Window
 from .evaluation import Cone
 
 MOVING = frozenset(
@@ -114,13 +115,13 @@ def add_selection(t, operator, cone, chosen):
     weight = np.zeros((len(order), inputs, *chosen.kernel), np.float32)
     weight[np.arange(len(order)), chosen.channels[order] % inputs, chosen.rows[order], chosen.columns[order]] = 1
     weight = weight.reshape(len(order), inputs, *chosen.kernel[-axes:])
-    window = {'kernel': chosen.kernel[-axes:], 'stride': chosen.strides[-axes:], 'num_filter': len(order), 'num_group': groups_of_inputs}
+    window = Window(chosen.kernel[-axes:], chosen.strides[-axes:])
     kernels = t.network.add_constant(weight, f'{operator.name}_weight')
     shape = before[0], len(order), *map_sizes(after)[-axes:]
-    entry = t.add_inner(operator, 'Convolution', [source, kernels], shape, {**window, 'no_bias': True})
+    entry = t.add_inner(operator, Convolution(window, groups_of_inputs), [source, kernels], shape)
     if groups > 1:
         entry = t.shuffled(operator, entry, groups, shape)
-    t.add(operator, 'Reshape' if shape != after else 'identity', [entry], {'shape': after} if shape != after else None)
+    t.add(operator, Reshape() if shape != after else Identity(), [entry])
     t.keep_signs(operator, cone.source)
     return True
 

@@ -4,14 +4,16 @@ import math
 
 import numpy as np
 
-from ...analysis.graph import Graph, Node
 from ...errors import UserError
+from ...graph.mxnet_operators import operator_name
+from ...graph.nodes import Graph, Node
+from ...graph.operations import StepFunction
 from ...nn import marks
 from ..convert.network import Comparisons, Entry, Network
 
 
 class OnnxNetwork(Network):
-    """A network of an ONNX model, as a graph of MXNet's operators.
+    """A network of an ONNX model.
 
     `translation.translate` builds it. Each node is an operator of the model, or one of several that an operator becomes.
 
@@ -36,7 +38,7 @@ class OnnxNetwork(Network):
 
     def add_input(self, name):
         """Add an input of the model; return its `Entry`."""
-        return self._add(name, None, (), {}, {}, self.evaluator.shape(name), True, name)
+        return self._add(name, None, (), {}, self.evaluator.shape(name), True, name)
 
     def add_constant(self, array, name):
         """Add an array; return its `Entry`. Raises `UserError` if an element is not finite: such a model has no meaningful result."""
@@ -45,42 +47,39 @@ class OnnxNetwork(Network):
             raise UserError(
                 f'{self.evaluator.model.path}: {name} has elements that are infinite or NaN: training diverged, or it is damaged'
             )
-        entry = self._add(name, None, (), {}, {}, array.shape, False, None)
+        entry = self._add(name, None, (), {}, array.shape, False, None)
         self.arrays[entry.node.name] = array
         self.graph.parameters.append(entry.node)
         return entry
 
-    def add(self, operator, name, inputs, shape, attributes=None, facts=None, value=None):
+    def add(self, operation, name, inputs, shape, facts=None, value=None):
         """Add a node with one output; return its `Entry`.
 
         Parameters
         ----------
-        operator : str
-            MXNet's.
+        operation : Operation
         name : str
         inputs : list of Entry
         shape : tuple of int
-        attributes : dict of str to object
-            Converted to str.
         facts : dict of str to object
             Marks.
         value : str or (str, callable) or None
             The value of the model that it computes, or one from which a function of arrays makes it; None: it is not compared.
         """
-        attributes = {key: str(value) for key, value in (attributes or {}).items()}
-        return self._add(name, operator, inputs, attributes, {k: str(v) for k, v in (facts or {}).items()}, tuple(shape), True, value)
+        return self._add(name, operation, inputs, {k: str(v) for k, v in (facts or {}).items()}, tuple(shape), True, value)
 
-    def _add(self, name, operator, inputs, attributes, facts, shape, varies, value):
+    def _add(self, name, operation, inputs, facts, shape, varies, value):
         node = Node(
-            len(self.graph.nodes),
-            self._free_name(name),
-            operator,
-            attributes,
-            facts,
-            [entry.node for entry in inputs],
-            [entry.slot for entry in inputs],
-            [shape],
-            varies,
+            index=len(self.graph.nodes),
+            name=self._free_name(name),
+            operator=operation and operator_name(operation),
+            attributes={},
+            operation=operation,
+            marks=facts,
+            inputs=[entry.node for entry in inputs],
+            input_slots=[entry.slot for entry in inputs],
+            shapes=[shape],
+            depends_on_data=varies,
         )
         self.graph.nodes.append(node)
         entry = Entry(node, 0)
@@ -108,7 +107,7 @@ class OnnxNetwork(Network):
             facts = {'bits': math.ceil(math.log2(len(step.levels))), 'sign': 0, 'method': 'levels'}
             made = value, lambda array: array - np.float32(lowest)
         made = made if value else None
-        entry = self.add('step', name, [source], self.shape(source), {}, {marks.ROLE: marks.ACTIVATION, **facts}, made)
+        entry = self.add(StepFunction(), name, [source], self.shape(source), {marks.ROLE: marks.ACTIVATION, **facts}, made)
         self.steps[entry.node] = step
         return entry
 

@@ -1,4 +1,4 @@
-"""Translation of the operators of ONNX to those of the converter's rules, which are MXNet's.
+"""Translation of the operators of ONNX to the operations of graphs, for which the converter has rules.
 
 Each function translates one kind of operator: (translator, operator) -> None. What has no counterpart raises `UntranslatableError`; it
 matters only if an output of the model depends on it.
@@ -18,6 +18,28 @@ import math
 import numpy as np
 
 from ...errors import UserError
+from ...graph.mxnet_operators import operator_name
+from ...graph.operations import (
+    Activation,
+    AxisSlice,
+    BatchNormalization,
+    Clip,
+    Concatenation,
+    Elementwise,
+    GlobalPooling,
+    HardSigmoid,
+    Identity,
+    Padding,
+    Pooling,
+    Reduction,
+    Reshape,
+    Rounding,
+    ScalarArithmetic,
+    Transpose,
+    TransposedConvolution,
+    Upsampling,
+    Window,
+)
 from ...reporting import ProgressLine
 from ..convert.builder import map_shape
 from ..convert.network import Entry
@@ -184,18 +206,18 @@ class Translator:
             raise UntranslatableError(f'its input {operator.inputs[position]} depends on the data; constants can be packed')
         return array
 
-    def add(self, operator, mxnet_operator, inputs=None, attributes=None, **more):
+    def add(self, operator, operation, inputs=None):
         """Add the node that an operator of ONNX becomes: with its first input unless others are given, and its first output."""
         inputs = [self.entry(operator.inputs[0])] if inputs is None else inputs
         output = operator.outputs[0]
         value = output
         if operator.kind in _SAME_ON_INTEGERS and self.evaluator.sampled[output].dtype in _INTEGERS:
             value = output, _as_float32
-        self.set(output, self.network.add(mxnet_operator, operator.name, inputs, self.shape(output), attributes, value=value, **more))
+        self.set(output, self.network.add(operation, operator.name, inputs, self.shape(output), value=value))
 
-    def add_inner(self, operator, mxnet_operator, inputs, shape, attributes=None, **more):
+    def add_inner(self, operator, operation, inputs, shape):
         """Add one of several nodes of an operator, whose result is not a value of the model; return its `Entry`."""
-        return self.network.add(mxnet_operator, f'{operator.name}_{mxnet_operator.strip("_")}', inputs, shape, attributes, **more)
+        return self.network.add(operation, f'{operator.name}_{operator_name(operation).strip("_")}', inputs, shape)
 
     # --- translation ----------------------------------------------------------------------------------------------------------------
 
@@ -269,9 +291,9 @@ class Translator:
         """Add a channel shuffle; return its `Entry`."""
         split = (shape[0], groups, shape[1] // groups, *shape[2:])
         swapped = (split[0], split[2], split[1], *split[3:])
-        parts = self.add_inner(operator, 'Reshape', [entry], split, {'shape': split})
-        parts = self.add_inner(operator, 'transpose', [parts], swapped, {'axes': (0, 2, 1, *range(3, len(split)))})
-        return self.add_inner(operator, 'Reshape', [parts], shape, {'shape': shape})
+        parts = self.add_inner(operator, Reshape(), [entry], split)
+        parts = self.add_inner(operator, Transpose((0, 2, 1, *range(3, len(split)))), [parts], swapped)
+        return self.add_inner(operator, Reshape(), [parts], shape)
 
     def _cause(self, operator):
         """Return why a value that an operator reads is refused, '' if none is. Padding is not a cause: layers read its input."""
@@ -426,11 +448,11 @@ class Translator:
             by_channel = (1, -1, *(1,) * (len(shape) - 2))
             factor = self.network.add_constant(np.reshape(scale, by_channel), f'{operator.name}_scale')
             summand = self.network.add_constant(np.reshape(shift, by_channel), f'{operator.name}_shift')
-            scaled = self.add_inner(operator, 'broadcast_mul', [entry, factor], shape)
-            return self.network.add('broadcast_add', f'{operator.name}_levels', [scaled, summand], shape, value=name)
-        scaled = self.add_inner(operator, '_mul_scalar', [entry], shape, {'scalar': scale})
+            scaled = self.add_inner(operator, _PRODUCT, [entry, factor], shape)
+            return self.network.add(_SUM, f'{operator.name}_levels', [scaled, summand], shape, value=name)
+        scaled = self.add_inner(operator, ScalarArithmetic('multiply', scale), [entry], shape)
         value = name if self.evaluator.sampled[name].dtype == np.float32 else (name, _as_float32)  # conditions are bool
-        return self.network.add('_plus_scalar', f'{operator.name}_levels', [scaled], shape, {'scalar': shift}, value=value)
+        return self.network.add(ScalarArithmetic('add', shift), f'{operator.name}_levels', [scaled], shape, value=value)
 
     def levels_of(self, name):
         """Return the `Signs` of a value that takes few levels, or None."""
@@ -475,7 +497,15 @@ def translate(*kinds):
 
 # --- elementwise ------------------------------------------------------------------------------------------------------------------------
 
-_UNARY = {'Relu': 'relu', 'Sigmoid': 'sigmoid', 'Tanh': 'tanh', 'Abs': 'abs', 'Neg': 'negative', 'Identity': 'identity'}
+_UNARY = {
+    'Relu': Activation('relu'),
+    'Sigmoid': Activation('sigmoid'),
+    'Tanh': Activation('tanh'),
+    'Softplus': Activation('softrelu'),
+    'Abs': Elementwise('abs'),
+    'Neg': Elementwise('negative'),
+    'Identity': Identity(),
+}
 
 
 @translate(*_UNARY)
@@ -488,7 +518,7 @@ def _unary(t, operator):
 
 @translate('Dropout')
 def _dropout(t, operator):
-    t.add(operator, 'identity')
+    t.add(operator, Identity())
 
 
 @translate('Cast')
@@ -496,30 +526,25 @@ def _cast(t, operator):
     before, after = (t.evaluator.sampled[name].dtype for name in (operator.inputs[0], operator.outputs[0]))
     if after != np.float32 or before not in (np.float32, bool, *_INTEGERS):
         raise UntranslatableError(f'there is no packed form of a cast from {before} to {after}')
-    t.add(operator, 'identity')
-
-
-@translate('Softplus')
-def _softplus(t, operator):
-    t.add(operator, 'Activation', attributes={'act_type': 'softrelu'})
+    t.add(operator, Identity())
 
 
 @translate('Mish')
 def _mish(t, operator):
     x = t.entry(operator.inputs[0])
-    softplus = t.add_inner(operator, 'Activation', [x], t.network.shape(x), {'act_type': 'softrelu'})
-    factor = t.add_inner(operator, 'tanh', [softplus], t.network.shape(x), {})
-    t.add(operator, 'elemwise_mul', [x, factor])
+    softplus = t.add_inner(operator, Activation('softrelu'), [x], t.network.shape(x))
+    factor = t.add_inner(operator, Activation('tanh'), [softplus], t.network.shape(x))
+    t.add(operator, Elementwise('multiply'), [x, factor])
 
 
 @translate('LeakyRelu')
 def _leaky_relu(t, operator):
-    t.add(operator, 'LeakyReLU', attributes={'act_type': 'leaky', 'slope': operator.attributes.get('alpha', 0.01)})
+    t.add(operator, Activation('leaky', operator.attributes.get('alpha', 0.01)))
 
 
 @translate('Elu')
 def _elu(t, operator):
-    t.add(operator, 'LeakyReLU', attributes={'act_type': 'elu', 'slope': operator.attributes.get('alpha', 1.0)})
+    t.add(operator, Activation('elu', operator.attributes.get('alpha', 1.0)))
 
 
 @translate('Selu')
@@ -527,7 +552,7 @@ def _selu(t, operator):
     a = operator.attributes
     if abs(a.get('alpha', _SELU[0]) - _SELU[0]) > 1e-6 or abs(a.get('gamma', _SELU[1]) - _SELU[1]) > 1e-6:
         raise UntranslatableError('its alpha or gamma is not that of SELU')
-    t.add(operator, 'LeakyReLU', attributes={'act_type': 'selu'})
+    t.add(operator, Activation('selu'))
 
 
 _SELU = 1.6732632, 1.0507009  # alpha and gamma
@@ -537,29 +562,26 @@ _SELU = 1.6732632, 1.0507009  # alpha and gamma
 def _gelu(t, operator):
     if operator.attributes.get('approximate', 'none') != 'none':
         raise UntranslatableError('it approximates GELU by tanh')
-    t.add(operator, 'LeakyReLU', attributes={'act_type': 'gelu'})
+    t.add(operator, Activation('gelu'))
 
 
 @translate('HardSigmoid')
 def _hard_sigmoid(t, operator):
-    t.add(operator, 'hard_sigmoid', attributes={name: operator.attributes.get(name, default) for name, default in _HARD_SIGMOID.items()})
-
-
-_HARD_SIGMOID = {'alpha': 0.2, 'beta': 0.5}
+    t.add(operator, HardSigmoid(operator.attributes.get('alpha', 0.2), operator.attributes.get('beta', 0.5)))
 
 
 @translate('HardSwish')
 def _hard_swish(t, operator):
     x = t.entry(operator.inputs[0])
-    gate = t.add_inner(operator, 'hard_sigmoid', [x], t.network.shape(x), {'alpha': 1 / 6, 'beta': 0.5})
-    t.add(operator, 'elemwise_mul', [x, gate])
+    gate = t.add_inner(operator, HardSigmoid(1 / 6, 0.5), [x], t.network.shape(x))
+    t.add(operator, Elementwise('multiply'), [x, gate])
 
 
 @translate('PRelu')
 def _prelu(t, operator):
     slope = _of_channels(t.require_constant(operator, 1), t.shape(operator.inputs[0]))
     slope = t.network.add_constant(slope, f'{operator.name}_slope')
-    t.add(operator, 'LeakyReLU', [t.entry(operator.inputs[0]), slope], {'act_type': 'prelu'})
+    t.add(operator, Activation('prelu'), [t.entry(operator.inputs[0]), slope])
 
 
 def _of_channels(array, shape):
@@ -577,11 +599,12 @@ def _clip(t, operator):
         low, high = operator.attributes.get('min', -largest), operator.attributes.get('max', largest)
     else:
         low, high = (float(t.require_constant(operator, i, default)) for i, default in ((1, -largest), (2, largest)))
-    t.add(operator, 'clip', attributes={'a_min': low, 'a_max': high})
+    t.add(operator, Clip(low, high))
 
 
-_ARITHMETIC = {'Add': 'broadcast_add', 'Sub': 'broadcast_sub', 'Mul': 'broadcast_mul'}
-_EXTREMES = {'Max': ('broadcast_maximum', '_maximum_scalar'), 'Min': ('broadcast_minimum', '_minimum_scalar')}
+_SUM, _DIFFERENCE, _PRODUCT = (Elementwise(kind, repeats=True) for kind in ('add', 'subtract', 'multiply'))
+_ARITHMETIC = {'Add': _SUM, 'Sub': _DIFFERENCE, 'Mul': _PRODUCT}
+_EXTREMES = {'Max': 'maximum', 'Min': 'minimum'}
 
 
 @translate(*_ARITHMETIC)
@@ -599,9 +622,9 @@ def _of_one_shape(t, operator, operands):
     repeated = []
     for entry in operands:
         if whole is not None and entry.node.depends_on_data and t.network.shape(entry) != shape:
-            zeros = t.add_inner(operator, '_mul_scalar', [whole], shape, {'scalar': 0.0})
-            ones = t.add_inner(operator, '_plus_scalar', [zeros], shape, {'scalar': 1.0})
-            entry = t.add_inner(operator, 'broadcast_mul', [ones, entry], shape)
+            zeros = t.add_inner(operator, ScalarArithmetic('multiply', 0.0), [whole], shape)
+            ones = t.add_inner(operator, ScalarArithmetic('add', 1.0), [zeros], shape)
+            entry = t.add_inner(operator, _PRODUCT, [ones, entry], shape)
         repeated.append(entry)
     return repeated
 
@@ -610,8 +633,8 @@ def _of_one_shape(t, operator, operands):
 def _quotient(t, operator):
     divisor, output = t.constant(operator.inputs[1]), operator.outputs[0]
     exact = divisor is not None and t.is_rounded(output) and _is_by_channel(divisor, t.shape(output))
-    kind = _exact_quotient(divisor) if exact else 'broadcast_div'
-    t.add(operator, kind, [_operand(t, operator, name) for name in operator.inputs])
+    quotient = _exact_quotient(divisor) if exact else Elementwise('divide', repeats=True)
+    t.add(operator, quotient, [_operand(t, operator, name) for name in operator.inputs])
 
 
 def _is_by_channel(array, shape):
@@ -621,11 +644,11 @@ def _is_by_channel(array, shape):
 
 
 def _exact_quotient(divisor):
-    """Return the operator whose quotient has the bits of ONNX Runtime. For `broadcast_div`, a program multiplies by the reciprocal."""
+    """Return the operation whose quotient has the bits of ONNX Runtime. For ``divide``, a program multiplies by the reciprocal."""
     with np.errstate(all='ignore'):
         powers_of_two = np.abs(np.frexp(divisor)[0]) == 0.5
         has_reciprocal = powers_of_two & np.isfinite(1 / divisor)
-    return 'broadcast_div' if has_reciprocal.all() else '_npi_true_divide'
+    return Elementwise('divide' if has_reciprocal.all() else 'true_divide', repeats=True)
 
 
 def _operand(t, operator, name):
@@ -645,16 +668,16 @@ def _operand(t, operator, name):
 
 @translate('Max', 'Min')
 def _extreme(t, operator):
-    of_values, of_number = _EXTREMES[operator.kind]
+    kind = _EXTREMES[operator.kind]
     constants = [t.constant(name) for name in operator.inputs]
     numbers = [array for array in constants if array is not None]
     if len(operator.inputs) != 2 or len(numbers) == 2:
         raise UntranslatableError(f'it compares {len(operator.inputs)} values; two can be packed')
     if not numbers:
-        t.add(operator, of_values, [t.entry(name) for name in operator.inputs])
+        t.add(operator, Elementwise(kind, repeats=True), [t.entry(name) for name in operator.inputs])
     elif np.unique(numbers[0]).size == 1:
         x = next(name for name, array in zip(operator.inputs, constants) if array is None)
-        t.add(operator, of_number, [t.entry(x)], {'scalar': float(numbers[0].reshape(-1)[0])})
+        t.add(operator, ScalarArithmetic(kind, float(numbers[0].reshape(-1)[0])), [t.entry(x)])
     else:
         raise UntranslatableError('it compares with several numbers')
 
@@ -667,27 +690,28 @@ def _where(t, operator):
     if t.constant(condition) is not None:
         raise UntranslatableError('its condition is a constant')
     chosen = t.entry(condition)
-    other = t.add_inner(operator, '_rminus_scalar', [chosen], t.network.shape(chosen), {'scalar': 1.0})
+    other = t.add_inner(operator, _NOT, [chosen], t.network.shape(chosen))
     for mask, name in ((chosen, choices[0]), (other, choices[1])):
         constant = t.constant(name)
         if constant is None or constant.any():
-            terms.append(t.add_inner(operator, 'broadcast_mul', [mask, _operand(t, operator, name)], shape))
-    t.add(operator, 'elemwise_add' if len(terms) == 2 else 'identity', terms or [t.entry(condition)])
+            terms.append(t.add_inner(operator, _PRODUCT, [mask, _operand(t, operator, name)], shape))
+    t.add(operator, Elementwise('add') if len(terms) == 2 else Identity(), terms or [t.entry(condition)])
 
 
-_LOGIC = {'And': 'broadcast_mul', 'Or': 'broadcast_maximum'}  # of numbers 0 and 1
+_NOT = ScalarArithmetic('subtract_from', 1.0)
+_LOGIC = {'Not': _NOT, 'And': _PRODUCT, 'Or': Elementwise('maximum', repeats=True)}  # of numbers 0 and 1
 
 
-@translate('Not', *_LOGIC)
+@translate(*_LOGIC)
 def _logic(t, operator):
     output, inputs = operator.outputs[0], [t.entry(name) for name in operator.inputs]
-    kind, attributes = ('_rminus_scalar', {'scalar': 1.0}) if operator.kind == 'Not' else (_LOGIC[operator.kind], None)
-    t.set(output, t.network.add(kind, operator.name, inputs, t.shape(output), attributes, value=(output, _as_float32)))
+    operation = _LOGIC[operator.kind]
+    t.set(output, t.network.add(operation, operator.name, inputs, t.shape(output), value=(output, _as_float32)))
 
 
 @translate('Sum')
 def _sum(t, operator):
-    t.add(operator, 'add_n', [t.entry(name) for name in operator.inputs])
+    t.add(operator, Elementwise('sum'), [t.entry(name) for name in operator.inputs])
 
 
 @translate('Pow')
@@ -695,7 +719,7 @@ def _power(t, operator):
     exponent = t.require_constant(operator, 1)
     if exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
         raise UntranslatableError('only squares can be packed')
-    t.add(operator, 'square')
+    t.add(operator, Elementwise('square'))
 
 
 # --- quantizers -------------------------------------------------------------------------------------------------------------------------
@@ -703,7 +727,7 @@ def _power(t, operator):
 
 @translate('Round')
 def _round(t, operator):
-    t.add(operator, '_npi_around', attributes={'decimals': 0})
+    t.add(operator, Rounding())
 
 
 @translate('QuantizeLinear')
@@ -716,10 +740,10 @@ def _quantize(t, operator):
     scale, zero_point = _quantization(t, operator)
     divisor = t.network.add_constant(scale, f'{operator.name}_scale')
     y = t.add_inner(operator, _exact_quotient(scale), [t.entry(operator.inputs[0]), divisor], shape)
-    y = t.add_inner(operator, '_npi_around', [y], shape, {'decimals': 0})
+    y = t.add_inner(operator, Rounding(), [y], shape)
     if zero_point.any():
-        y = t.add_inner(operator, 'broadcast_add', [y, t.network.add_constant(zero_point, f'{operator.name}_zero_point')], shape)
-    t.add(operator, 'clip', [y], {'a_min': np.iinfo(dtype).min, 'a_max': np.iinfo(dtype).max})
+        y = t.add_inner(operator, _SUM, [y, t.network.add_constant(zero_point, f'{operator.name}_zero_point')], shape)
+    t.add(operator, Clip(np.iinfo(dtype).min, np.iinfo(dtype).max), [y])
 
 
 @translate('DequantizeLinear')
@@ -728,8 +752,8 @@ def _dequantize(t, operator):
     scale, zero_point = _quantization(t, operator)
     x, shape = t.entry(operator.inputs[0]), t.shape(operator.outputs[0])
     if zero_point.any():
-        x = t.add_inner(operator, 'broadcast_sub', [x, t.network.add_constant(zero_point, f'{operator.name}_zero_point')], shape)
-    t.add(operator, 'broadcast_mul', [x, t.network.add_constant(scale, f'{operator.name}_scale')])
+        x = t.add_inner(operator, _DIFFERENCE, [x, t.network.add_constant(zero_point, f'{operator.name}_zero_point')], shape)
+    t.add(operator, _PRODUCT, [x, t.network.add_constant(scale, f'{operator.name}_scale')])
 
 
 def _quantization(t, operator):
@@ -753,8 +777,8 @@ def _quantization(t, operator):
 @translate('BatchNormalization')
 def _batch_normalization(t, operator):
     parameters = [t.network.add_constant(t.require_constant(operator, position), name) for position, name in _statistics(operator)]
-    attributes = {'eps': operator.attributes.get('epsilon', 1e-5), 'fix_gamma': False}
-    t.add(operator, 'BatchNorm', [t.entry(operator.inputs[0]), *parameters], attributes)
+    operation = BatchNormalization(eps=operator.attributes.get('epsilon', 1e-5), fixes_gamma=False)
+    t.add(operator, operation, [t.entry(operator.inputs[0]), *parameters])
 
 
 def _statistics(operator):
@@ -762,7 +786,7 @@ def _statistics(operator):
 
 
 def window_of(t, operator, kernel, dilation=True):
-    """Return the window of a convolution or pooling as attributes of MXNet's operators."""
+    """Return the `Window` of a convolution or pooling. Without `dilation`, a dilated one is refused."""
     a, axes = operator.attributes, len(kernel)
     strides, dilations = list(a.get('strides', [1] * axes)), list(a.get('dilations', [1] * axes))
     pads = list(a.get('pads', [0] * (2 * axes)))
@@ -779,49 +803,44 @@ def window_of(t, operator, kernel, dilation=True):
         pads = [0] * (2 * axes)
     if min(pads) < 0:
         raise UntranslatableError('its padding is negative')
-    window = {'kernel': tuple(kernel), 'stride': tuple(strides), 'pad': tuple(pads[:axes]), 'pad_end': tuple(pads[axes:])}
-    if dilation:
-        window['dilate'] = tuple(dilations)
-    elif set(dilations) != {1}:
+    if not dilation and set(dilations) != {1}:
         raise UntranslatableError('its window is dilated')
-    if axes == 3 and window['pad'][0] != window['pad_end'][0]:
+    if axes == 3 and pads[0] != pads[axes]:
         raise UntranslatableError('its padding of the depth differs at both ends')
-    return window
+    return Window(tuple(kernel), tuple(strides), tuple(zip(pads[:axes], pads[axes:])), tuple(dilations))
 
 
 @translate('MaxPool', 'AveragePool')
 def _pool(t, operator):
     window = window_of(t, operator, operator.attributes['kernel_shape'], dilation=False)
     if operator.kind == 'MaxPool':
-        operator = _with_padding_before(t, operator, window)
+        operator, window = _with_padding_before(t, operator, window)
+    kind = 'max' if operator.kind == 'MaxPool' else 'avg'
     beyond = operator.attributes.get('ceil_mode', 0) and _has_windows_beyond(t.shape(operator.inputs[0]), window)
-    attributes = {**window, 'pooling_convention': 'full' if beyond else 'valid'}
-    attributes['pool_type'] = 'max' if operator.kind == 'MaxPool' else 'avg'
-    if operator.kind == 'AveragePool':
-        attributes['count_include_pad'] = bool(operator.attributes.get('count_include_pad', 0))
-        if attributes['count_include_pad'] and beyond:  # PyTorch and ONNX Runtime divide by different numbers there
-            raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode); export it with count_include_pad=False')
+    counts_padding = kind == 'avg' and bool(operator.attributes.get('count_include_pad', 0))
+    if counts_padding and beyond:  # PyTorch and ONNX Runtime divide by different numbers there
+        raise UntranslatableError('it counts padding, and has windows beyond it (ceil_mode); export it with count_include_pad=False')
     if len(operator.outputs) > 1 and operator.outputs[1]:
         raise UntranslatableError('it returns indices')
-    _moved(t, operator, 'Pooling', attributes, keeps_levels=operator.kind == 'MaxPool')
+    _moved(t, operator, Pooling(kind, window, 'full' if beyond else 'valid', counts_padding), keeps_levels=kind == 'max')
 
 
 def _with_padding_before(t, operator, window):
-    """Return a maximum pooling that reads what an operator pads, with that padding in its window, if the padding is never the maximum.
+    """Return a maximum pooling that reads what an operator pads, and its window with that padding, if the padding is never the maximum.
 
     That is minus infinity, and the element at the edge, which is in each window that has padding.
     """
     producer = t.evaluator.producers.get(operator.inputs[0])
     mode = 'none' if producer is None or producer.kind != 'Pad' else producer.attributes.get('mode', 'constant')
-    if mode not in ('constant', 'edge') or any(window['pad']) or any(window['pad_end']):
-        return operator
+    if mode not in ('constant', 'edge') or window.is_padded:
+        return operator, window
     before, after, value = padding_of(t, producer, mode)
-    widths = before[2:], after[2:]
-    within = all(size < kernel for sizes in widths for size, kernel in zip(sizes, window['kernel']))
+    pads = tuple(zip(before[2:], after[2:]))
+    within = all(max(sizes) < kernel for sizes, kernel in zip(pads, window.kernel))
     if any(before[:2]) or any(after[:2]) or not within or mode == 'constant' and value > _NEVER_LARGEST:
-        return operator
-    window['pad'], window['pad_end'] = map(tuple, widths)
-    return dataclasses.replace(operator, inputs=[producer.inputs[0], *operator.inputs[1:]])
+        return operator, window
+    operator = dataclasses.replace(operator, inputs=[producer.inputs[0], *operator.inputs[1:]])
+    return operator, dataclasses.replace(window, pads=pads)
 
 
 _NEVER_LARGEST = -1e30  # networks that have no infinity pad with the lowest number of their precision
@@ -829,33 +848,32 @@ _NEVER_LARGEST = -1e30  # networks that have no infinity pad with the lowest num
 
 def _has_windows_beyond(shape, window):
     """Return whether windows whose number is rounded up do not end with the padded map."""
-    sizes = zip(shape[2:], window['kernel'], window['stride'], window['pad'], window['pad_end'])
-    return any((size + before + after - kernel) % stride for size, kernel, stride, before, after in sizes)
+    sizes = zip(shape[2:], window.kernel, window.strides, window.pads)
+    return any((size + sum(pads) - kernel) % stride for size, kernel, stride, pads in sizes)
 
 
-def _moved(t, operator, mxnet_operator, attributes, keeps_levels=True):
+def _moved(t, operator, operation, keeps_levels=True):
     """Add a node that selects elements of its inputs: of signs, if all of them have the same two levels and the higher one is positive."""
-    signs = [t.levels_of(name) for name in operator.inputs[: len(operator.inputs) if mxnet_operator == 'Concat' else 1]]
+    signs = [t.levels_of(name) for name in operator.inputs[: len(operator.inputs) if isinstance(operation, Concatenation) else 1]]
     inputs, output, first = [t.entry(name) for name in operator.inputs[: len(signs)]], operator.outputs[0], signs[0]
     has_planes = first is not None and t.network.has_planes(first.entry.node)
     two_levels = keeps_levels and all(signs) and not has_planes and len({(each.scale, each.shift) for each in signs}) == 1
     if not two_levels or first.scale <= 0 or (first.scale, first.shift) == (1, 0):
-        t.add(operator, mxnet_operator, inputs, attributes)
+        t.add(operator, operation, inputs)
         if two_levels and first.scale > 0:
             t.signs[t.entry(output)] = Signs(t.entry(output), 1.0, 0.0)
-        elif has_planes and mxnet_operator == 'Reshape' and len(t.shape(output)) == 2:
+        elif has_planes and isinstance(operation, Reshape) and len(t.shape(output)) == 2:
             t.signs[t.entry(output)] = first  # a dense layer flattens the planes that it reads
         return
     made = output, lambda array: np.where(array > first.shift, 1, -1).astype(np.float32)
-    moved = t.network.add(mxnet_operator, operator.name, [each.entry for each in signs], t.shape(output), attributes, value=made)
+    moved = t.network.add(operation, operator.name, [each.entry for each in signs], t.shape(output), value=made)
     t.set(output, t._scaled(operator, moved, output, first.scale, first.shift))
     t.signs[t.entry(output)] = Signs(moved, first.scale, first.shift)
 
 
 @translate('GlobalAveragePool', 'GlobalMaxPool')
 def _global_pool(t, operator):
-    kind = 'avg' if operator.kind == 'GlobalAveragePool' else 'max'
-    t.add(operator, 'Pooling', attributes={'global_pool': True, 'pool_type': kind, 'kernel': (1,) * (len(t.shape(operator.inputs[0])) - 2)})
+    t.add(operator, GlobalPooling('avg' if operator.kind == 'GlobalAveragePool' else 'max'))
 
 
 @translate('ReduceMean', 'ReduceMax')
@@ -881,10 +899,10 @@ def _add_reduction(t, operator, name, axes):
     keeps, entry = bool(operator.attributes.get('keepdims', 1)), t.entry(name)
     if operator.kind == 'ReduceMean' and keeps and len(axes) > 1 and axes == tuple(range(1, len(t.shape(name)))):
         shape = (*t.shape(name)[:2], *(1,) * (len(axes) - 1))
-        entry, axes = t.add_inner(operator, 'mean', [entry], shape, {'axis': axes[1:], 'keepdims': True}), (1,)
+        entry, axes = t.add_inner(operator, Reduction('mean', axes[1:], keeps_axes=True), [entry], shape), (1,)
     if operator.kind == 'ReduceMax' and keeps and axes == (1,) and t.shape(name)[1] > 1:
-        return t.add(operator, 'broadcast_maximum', _halves_of_channels(t, operator, entry))
-    t.add(operator, 'mean' if operator.kind == 'ReduceMean' else 'max', [entry], {'axis': axes, 'keepdims': keeps})
+        return t.add(operator, Elementwise('maximum', repeats=True), _halves_of_channels(t, operator, entry))
+    t.add(operator, Reduction('mean' if operator.kind == 'ReduceMean' else 'max', axes, keeps), [entry])
 
 
 def _halves_of_channels(t, operator, entry):
@@ -893,11 +911,10 @@ def _halves_of_channels(t, operator, entry):
         batch, channels, *sizes = t.network.shape(entry)
         count, halves = (channels + 1) // 2, []
         for begin in (0, channels - count):  # of an odd number, the middle one is in both
-            attributes = {'axis': 1, 'begin': begin, 'end': begin + count}
-            halves.append(t.add_inner(operator, 'slice_axis', [entry], (batch, count, *sizes), attributes))
+            halves.append(t.add_inner(operator, AxisSlice(1, begin, begin + count), [entry], (batch, count, *sizes)))
         if count == 1:
             return halves
-        entry = t.add_inner(operator, 'broadcast_maximum', halves, (batch, count, *sizes))
+        entry = t.add_inner(operator, Elementwise('maximum', repeats=True), halves, (batch, count, *sizes))
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------
@@ -910,21 +927,21 @@ def _concat(t, operator):
     axis = operator.attributes['axis'] % len(t.shape(operator.outputs[0]))
     if axis != 1:
         raise UntranslatableError(f'it concatenates along axis {axis}; channels can be concatenated')
-    _moved(t, operator, 'Concat', {'dim': axis})
+    _moved(t, operator, Concatenation(axis))
 
 
 @translate('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
 def _reshape(t, operator):
     name, shape = operator.inputs[0], t.shape(operator.outputs[0])
     if name in t.reshaped and t.network.shape(t.reshaped[name]) == shape:
-        return t.add(operator, 'identity', [t.reshaped[name]])
+        return t.add(operator, Identity(), [t.reshaped[name]])
     try:
         _require_flattening(t, operator, t.shape(name), shape)
     except UntranslatableError:
         if t.shape(name)[:1] == shape[:1] and len(t.shape(name)) > 2:
             t.reshaped[operator.outputs[0]] = t.entry(name)
         raise
-    _moved(t, operator, 'Reshape', {'shape': shape})
+    _moved(t, operator, Reshape())
 
 
 _SHUFFLE = [0, 2, 1, 3, 4]  # of the axes of a map whose channels are split in groups
@@ -947,11 +964,11 @@ def _transpose(t, operator):
     rank = len(t.shape(operator.inputs[0]))
     order = tuple(operator.attributes.get('perm', reversed(range(rank))))
     if order == tuple(range(rank)):
-        t.add(operator, 'identity')
+        t.add(operator, Identity())
     elif order == tuple(_SHUFFLE):
-        _moved(t, operator, 'transpose', {'axes': order})
+        _moved(t, operator, Transpose(order))
     elif operator.inputs[0] in t.last and list(order) == to_second(rank):
-        t.add(operator, 'identity', [t.last[operator.inputs[0]]])
+        t.add(operator, Identity(), [t.last[operator.inputs[0]]])
     else:
         if list(order) == to_last(rank):
             t.last[operator.outputs[0]] = t.entry(operator.inputs[0])
@@ -974,7 +991,7 @@ def _slice(t, operator):
         if taken != range(shape[int(axis)]):
             ranges[int(axis) % len(shape)] = taken
     if not ranges:
-        return t.add(operator, 'identity', [entry])
+        return t.add(operator, Identity(), [entry])
     channels = ranges.get(1)
     if 0 in ranges:
         raise UntranslatableError('it slices the batch')
@@ -982,7 +999,7 @@ def _slice(t, operator):
         raise UntranslatableError('it takes a part of the map; channels, and rows and columns that are equally far apart, can be packed')
     if channels.step != 1:
         raise UntranslatableError('it takes every n-th channel')
-    _moved(t, operator, 'slice_axis', {'axis': 1, 'begin': channels.start, 'end': channels.stop})
+    _moved(t, operator, AxisSlice(1, channels.start, channels.stop))
 
 
 @translate('Split')
@@ -995,8 +1012,8 @@ def _split(t, operator):
     begin = 0
     for number, output in enumerate(operator.outputs):
         size = t.shape(output)[1]
-        attributes = {'axis': 1, 'begin': begin, 'end': begin + size}
-        _moved(t, dataclasses.replace(operator, name=f'{operator.name}_{number}', outputs=[output]), 'slice_axis', attributes)
+        piece = dataclasses.replace(operator, name=f'{operator.name}_{number}', outputs=[output])
+        _moved(t, piece, AxisSlice(1, begin, begin + size))
         begin += size
 
 
@@ -1019,11 +1036,10 @@ def _pad(t, operator):
         for count, at_start in ((before[1], True), (after[1], False)):
             zeros = _zeros(t, operator, entry, count) if count else []
             parts = [*zeros, *parts] if at_start else [*parts, *zeros]
-        return t.add(operator, 'Concat', parts, {'dim': 1})
+        return t.add(operator, Concatenation(1), parts)
     if len(shape) != 4:
         raise UntranslatableError('it pads a map that is not 2-D')
-    widths = tuple(size for pair in zip(before, after) for size in pair)
-    t.add(operator, 'Pad', [entry], {'mode': 'constant', 'pad_width': widths, 'constant_value': 0})
+    t.add(operator, Padding('constant', tuple(zip(before, after))), [entry])
 
 
 def _zeros(t, operator, entry, count):
@@ -1031,12 +1047,8 @@ def _zeros(t, operator, entry, count):
     shape, zeros = t.network.shape(entry), []
     while count:
         size = min(count, shape[1])
-        part = (
-            entry
-            if size == shape[1]
-            else t.add_inner(operator, 'slice_axis', [entry], (shape[0], size, *shape[2:]), {'axis': 1, 'begin': 0, 'end': size})
-        )
-        zeros.append(t.add_inner(operator, '_mul_scalar', [part], (shape[0], size, *shape[2:]), {'scalar': 0.0}))
+        part = entry if size == shape[1] else t.add_inner(operator, AxisSlice(1, 0, size), [entry], (shape[0], size, *shape[2:]))
+        zeros.append(t.add_inner(operator, ScalarArithmetic('multiply', 0.0), [part], (shape[0], size, *shape[2:])))
         count -= size
     return zeros
 
@@ -1080,8 +1092,7 @@ def _depth_to_space(t, operator):
     for position in range(size * size):
         kernel[:, position, 0, position // size, position % size] = 1
     weight = t.network.add_constant(kernel.reshape(-1, 1, size, size), f'{operator.name}_weight')
-    window = {'kernel': (size, size), 'stride': (size, size), 'num_filter': channels, 'num_group': channels, 'no_bias': True}
-    t.add(operator, 'Deconvolution', [entry, weight], window)
+    t.add(operator, TransposedConvolution(Window((size, size), (size, size)), channels), [entry, weight])
     t.keep_signs(operator, name)
 
 
@@ -1092,20 +1103,19 @@ _MAX_RATIO = 64  # elements of a kernel that repeats what a whole number does no
 def _expand(t, operator):
     name, before, after = operator.inputs[0], t.shape(operator.inputs[0]), t.shape(operator.outputs[0])
     if before == after:
-        return t.add(operator, 'identity')
+        return t.add(operator, Identity())
     if len(after) != 4 or before != (*after[:2], 1, 1):
         raise UntranslatableError(f'it repeats {before} to {after}; channels of one element can be repeated to maps')
     scale = math.gcd(*after[2:])
     squares, rest = (*after[:2], scale, scale), tuple(size // scale for size in after[2:])
     if math.prod(rest) > _MAX_RATIO:
         raise UntranslatableError(f'it repeats one element to {after[2]} x {after[3]}, whose ratio has too large numbers')
-    entry = t.add_inner(operator, 'UpSampling', [t.entry(name)], squares, {'scale': scale, 'sample_type': 'nearest'})
+    entry = t.add_inner(operator, Upsampling('nearest', scale), [t.entry(name)], squares)
     if rest == (1, 1):
-        t.add(operator, 'identity', [entry])
+        t.add(operator, Identity(), [entry])
     else:
         weight = t.network.add_constant(np.ones((after[1], 1, *rest)), f'{operator.name}_weight')
-        window = {'kernel': rest, 'stride': rest, 'num_filter': after[1], 'num_group': after[1], 'no_bias': True}
-        t.add(operator, 'Deconvolution', [entry, weight], window)
+        t.add(operator, TransposedConvolution(Window(rest, rest), after[1]), [entry, weight])
     t.keep_signs(operator, name)
 
 

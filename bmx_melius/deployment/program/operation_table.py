@@ -96,8 +96,6 @@ class OperationType:
         Whether it replaces negative numbers by 0 and keeps all others.
     on_maps : bool
         Whether it is defined on maps: a flat value is to it a map of one position.
-    shown_as : str or None
-        The operator of MXNet that summaries and drawings show; None for its own name, or that of `products` or `reduces`.
     since : int
         The version of the format that has it. A program is of the latest version that one of its operations needs.
     """
@@ -122,7 +120,6 @@ class OperationType:
     scales: Optional[str] = None
     rectifies: bool = False
     on_maps: bool = False
-    shown_as: Optional[str] = None
     since: int = FIRST_VERSION
 
     @property
@@ -236,9 +233,7 @@ OPERATIONS = {
     'global_avg_pool': OperationType(
         8, 'Mean over height and width, which become 1.', shape='global', rounds='always', reduces='mean', on_maps=True
     ),
-    'add': OperationType(
-        9, 'x + y, of equal shape.', inputs=(2, 2), shape='equal', elementwise='values', range='total', shown_as='elemwise_add'
-    ),
+    'add': OperationType(9, 'x + y, of equal shape.', inputs=(2, 2), shape='equal', elementwise='values', range='total'),
     'concat': OperationType(
         10,
         'The inputs one after the other along the channels.',
@@ -248,7 +243,6 @@ OPERATIONS = {
         shape='joined',
         view='channels',
         range='merged',
-        shown_as='Concat',
     ),
     'slice': OperationType(
         11,
@@ -259,7 +253,6 @@ OPERATIONS = {
         shape='cut',
         view='channels',
         range='merged',
-        shown_as='slice_axis',
     ),
     'shuffle': OperationType(
         12,
@@ -278,7 +271,6 @@ OPERATIONS = {
         shape='flat',
         view='shape',
         range='merged',
-        shown_as='Flatten',
     ),
     'expand': OperationType(
         14, 'Real: +1 where the bit is set, `low` (-1 or 0) elsewhere.', kinds=_BITS, attributes={'low': (-1, 0)}, range='bits'
@@ -301,7 +293,6 @@ OPERATIONS = {
         shape='broadcast',
         elementwise='values',
         rounds='products',
-        shown_as='broadcast_mul',
     ),
     'channel_mean': OperationType(
         20, 'Mean over the channels, of which one remains.', shape='one_channel', rounds='products', reduces='mean'

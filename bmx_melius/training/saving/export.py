@@ -4,10 +4,10 @@ import mxnet as mx
 
 from ...analysis.finiteness import find_not_finite
 from ...analysis.summary import Summary
-from ...analysis.tracing import read_graph
 from ...data.imagenet import imagenet_classes
 from ...errors import UserError
 from ...files.exported import Exported, description_fields
+from ...graph.tracing import read_graph
 
 _TRACE_SIZE = 64  # height and width of the image used to trace an imported network; small to be fast
 

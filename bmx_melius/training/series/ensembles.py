@@ -18,7 +18,6 @@ import numpy as np
 
 from ...analysis.evaluation import Accuracy, ranks
 from ...analysis.summary import Summary
-from ...analysis.tracing import read_graph
 from ...arguments import flag_of, require
 from ...arithmetic import seed_for
 from ...data.imagenet import with_words
@@ -28,6 +27,7 @@ from ...errors import UserError
 from ...files.exported import Exported, description_fields
 from ...files.io import replacing, sha256
 from ...files.npz import read_npz
+from ...graph.tracing import read_graph
 from ...nn.methods.benn import boost
 from ...reporting import LOG, logging_to_file
 from ..network import create_network, make_network, model_arguments

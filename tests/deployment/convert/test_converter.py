@@ -15,7 +15,6 @@ from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.analysis.tracing import load_symbol
 from bmx_melius.deployment.convert.batch_norms import FoldedBatchNorms
 from bmx_melius.deployment.convert.lowering import lower
 from bmx_melius.deployment.convert.partition import divide
@@ -24,6 +23,7 @@ from bmx_melius.deployment.convert.verification import verify
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.files.parameters import read_arrays
+from bmx_melius.graph.tracing import load_symbol
 from bmx_melius.nn import quantizers
 from bmx_melius.nn.methods.bwn import BWNConv2D
 

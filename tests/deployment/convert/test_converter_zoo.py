@@ -18,11 +18,11 @@ from support.reference_network import read_reference_network
 from support.small_networks import initialized
 
 import bmx_melius as bmx
-from bmx_melius.analysis.tracing import load_symbol
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.graph.tracing import load_symbol
 from bmx_melius.nn import marks
 from model_zoo import get_model, takes_option
 from model_zoo.method_resnets import MethodResNet

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ....graph.mxnet_operators import scalar_names
 from ....nn import marks
 from ..builder import UnsupportedError
 from .table import marked_rule, rule
@@ -31,7 +32,7 @@ def _tanh(builder, node):
 @rule('_npi_around', maps_3d=True)
 def _around(builder, node):
     """Convert `numpy.around` to whole numbers, ties to even, to `round`; other decimals have no packed form."""
-    if int(node.attributes.get('decimals', 0)):
+    if node.operation.decimals:
         raise UnsupportedError('it rounds to other multiples than those of 1')
     builder.set(node, builder.add('round', [_input(builder, node)]))
 
@@ -52,7 +53,7 @@ _elementwise_rule('abs', 'abs')
 @rule('Activation', maps_3d=True)
 def _activation(builder, node):
     """Convert `relu`, `sigmoid`, `softrelu` and `tanh`; `softsign` has no packed form."""
-    kind = node.attributes['act_type']
+    kind = node.operation.kind
     if kind not in _ACTIVATIONS:
         raise UnsupportedError(f'the activation {kind} has no packed form; {", ".join(_ACTIVATIONS)} have one')
     _ACTIVATIONS[kind](builder, node)
@@ -64,15 +65,15 @@ _SELU = 1.0507009873554805, 1.6732632423543772  # scale and slope (arXiv:1706.02
 @rule('LeakyReLU', maps_3d=True)
 def _leaky_relu(builder, node):
     """Convert `leaky` and `prelu` to `prelu`, `elu` and `selu` to `elu`, `gelu` to `gelu`; `rrelu` has no packed form."""
-    kind, (x, *parameters) = node.attributes.get('act_type', 'leaky'), builder.network.sources(node)
+    kind, (x, *parameters) = node.operation.kind, builder.network.sources(node)
     if kind == 'gelu':
         return builder.set(node, builder.add('gelu', [builder.real(x)]))
     if kind in ('elu', 'selu'):
-        scale, slope = _SELU if kind == 'selu' else (1, float(node.attributes.get('slope', 0.25)))
+        scale, slope = _SELU if kind == 'selu' else (1, node.operation.slope)
         y = builder.add_channelwise('elu', builder.real(x), slope=slope)
         return builder.set(node, builder.affine(y, scale, 0) if scale != 1 else y)
     if kind == 'leaky':
-        slope = float(node.attributes.get('slope', 0.25))
+        slope = node.operation.slope
     elif kind == 'prelu' and not parameters[0].node.depends_on_data:
         slope = builder.network.constant(parameters[0]).reshape(-1)
     else:
@@ -98,23 +99,22 @@ def _clip(builder, node, x, low, high):
 @rule('clip', maps_3d=True)
 def _clip_between(builder, node):
     """Convert to `clip`."""
-    _clip(builder, node, _input(builder, node), float(node.attributes['a_min']), float(node.attributes['a_max']))
+    _clip(builder, node, _input(builder, node), node.operation.low, node.operation.high)
 
 
-@rule('_maximum_scalar', '_MaximumScalar', maps_3d=True)
+@rule(*scalar_names('maximum'), maps_3d=True)
 def _maximum_with_number(builder, node):
     """Convert the maximum of a value and a number to `clip`."""
-    _clip(builder, node, _input(builder, node), float(node.attributes['scalar']), np.inf)
+    _clip(builder, node, _input(builder, node), node.operation.number, np.inf)
 
 
-@rule('_minimum_scalar', '_MinimumScalar', maps_3d=True)
+@rule(*scalar_names('minimum'), maps_3d=True)
 def _minimum_with_number(builder, node):
     """Convert the minimum of a value and a number to `clip`."""
-    _clip(builder, node, _input(builder, node), -np.inf, float(node.attributes['scalar']))
+    _clip(builder, node, _input(builder, node), -np.inf, node.operation.number)
 
 
 @rule('hard_sigmoid', maps_3d=True)
 def _hard_sigmoid(builder, node):
     """Convert min(max(alpha x + beta, 0), 1)."""
-    alpha, beta = (float(node.attributes.get(name, default)) for name, default in (('alpha', 0.2), ('beta', 0.5)))
-    _clip(builder, node, builder.affine(_input(builder, node), alpha, beta), 0, 1)
+    _clip(builder, node, builder.affine(_input(builder, node), node.operation.alpha, node.operation.beta), 0, 1)

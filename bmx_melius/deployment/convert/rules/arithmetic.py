@@ -2,15 +2,16 @@
 
 import numpy as np
 
-from ....files.symbol_json import integers, truth
+from ....graph.mxnet_operators import elementwise_names, scalar_names
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d, map_shape
-from ..network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
+from ..network import combines
+from .attributes import reduced_axes
 from .maps_3d import global_pooling, joined
 from .table import marked_rule, rule
 
 
-@rule(*SUMS, maps_3d=True)
+@rule(*elementwise_names('add'), maps_3d=True)
 def _sum(builder, node):
     """Convert the sum of two values of one shape to `add`, that with constants per channel or position to `affine` or `shift_map`."""
     if builder.network.is_identity(node):
@@ -22,7 +23,7 @@ def _sum(builder, node):
         builder.set(node, _shifted(builder, x, constants))
 
 
-@rule('add_n', 'ElementWiseSum', maps_3d=True)
+@rule(*elementwise_names('sum'), maps_3d=True)
 def _sum_of_many(builder, node):
     """Convert to `add`, one after the other."""
     first, *rest = [builder.real(source) for source in builder.network.sources(node)]
@@ -31,7 +32,7 @@ def _sum_of_many(builder, node):
     builder.set(node, first)
 
 
-@rule(*DIFFERENCES, maps_3d=True)
+@rule(*elementwise_names('subtract'), maps_3d=True)
 def _difference(builder, node):
     """Convert as a sum, after a multiplication by -1."""
     if _has_data_only(builder, node):
@@ -45,7 +46,7 @@ def _difference(builder, node):
         builder.set(node, _shifted(builder, x, -constants) if data_is_first else _shifted(builder, builder.affine(x, -1, 0), constants))
 
 
-@rule(*PRODUCTS, maps_3d=True)
+@rule(*elementwise_names('multiply'), maps_3d=True)
 def _product(builder, node):
     """Convert the product of two values to `multiply`, which repeats one; that with constants to `affine` or `scale_map`."""
     if _has_data_only(builder, node):
@@ -59,7 +60,7 @@ def _product(builder, node):
     builder.set(node, x)
 
 
-@rule(*QUOTIENTS, maps_3d=True)
+@rule(*elementwise_names('divide'), maps_3d=True)
 def _quotient(builder, node):
     """Convert the quotient of a value and constants per channel or position; that of two values has no packed form."""
     x, constants = _dividend_and_divisor(builder, node)
@@ -68,7 +69,7 @@ def _quotient(builder, node):
     builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
 
 
-@rule('_npi_true_divide', maps_3d=True)
+@rule(*elementwise_names('true_divide'), maps_3d=True)
 def _exact_quotient(builder, node):
     """Convert the quotient of a value and constants per channel to `divide`, whose results are those of the operator bit for bit."""
     x, constants = _dividend_and_divisor(builder, node)
@@ -87,13 +88,13 @@ def _dividend_and_divisor(builder, node):
     return x, constants
 
 
-@rule('broadcast_maximum', '_maximum', '_Maximum', maps_3d=True)
+@rule(*elementwise_names('maximum'), maps_3d=True)
 def _maximum(builder, node):
     """Convert the maximum of two values of one shape to `maximum`."""
     builder.set(node, builder.add('maximum', _of_one_shape(builder, node)))
 
 
-@rule('broadcast_minimum', '_minimum', '_Minimum', maps_3d=True)
+@rule(*elementwise_names('minimum'), maps_3d=True)
 def _minimum(builder, node):
     """Convert the minimum of two values of one shape to `maximum`, between multiplications by -1."""
     negated = [builder.affine(number, -1, 0) for number in _of_one_shape(builder, node)]
@@ -112,10 +113,7 @@ def _mean(builder, node):
     """Convert the mean over the channels (`keepdims`, not in 3-D) or over the map."""
     source = builder.network.sources(node)[0]
     rank = len(builder.network.shape(source))
-    axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
-    if truth(node.attributes.get('exclude', 'False')):
-        axes = set(range(rank)) - axes
-    keeps = truth(node.attributes.get('keepdims', 'False'))
+    axes, keeps = reduced_axes(node.operation, rank), node.operation.keeps_axes
     if axes == {1} and keeps and rank < 5:
         builder.set(node, builder.add('channel_mean', [builder.real(source)]))
     elif axes == set(range(2, rank)) and axes:
@@ -207,7 +205,7 @@ def _data_and_factors(builder, node):
     factors, waiting = [], [constant]
     while waiting:
         entry = waiting.pop()
-        if entry.node.operator in PRODUCTS:
+        if combines(entry.node, 'multiply'):
             waiting.extend(network.operands(entry.node))
         else:
             factors.append(_constants(network, node, entry))
@@ -218,19 +216,24 @@ def _data_and_factors(builder, node):
     return builder.real(data), [products[kind] for kind in ('channels', 'positions', 'both') if kind in products]
 
 
-def _scalar_rule(operator, of_scalar):
-    """Add a rule for x -> x * scale + shift, where `of_scalar` computes (scale, shift) from the operator's scalar."""
+def _scalar_rule(kind, of_number):
+    """Add a rule for x -> x * scale + shift, where `of_number` computes (scale, shift) from the number of a `ScalarArithmetic`."""
 
-    @rule(operator, maps_3d=True)
+    @rule(*scalar_names(kind), maps_3d=True)
     def scaled_and_shifted(builder, node):
         """Convert to `affine`."""
         x = builder.real(builder.network.sources(node)[0])
-        builder.set(node, builder.affine(x, *of_scalar(float(node.attributes.get('scalar', 0)))))
+        builder.set(node, builder.affine(x, *of_number(node.operation.number)))
 
 
-_scalar_rule('_plus_scalar', lambda scalar: (1, scalar))
-_scalar_rule('_minus_scalar', lambda scalar: (1, -scalar))
-_scalar_rule('_rminus_scalar', lambda scalar: (-1, scalar))
-_scalar_rule('_mul_scalar', lambda scalar: (scalar, 0))
-_scalar_rule('_div_scalar', lambda scalar: (1 / scalar if scalar else np.inf, 0))
-_scalar_rule('negative', lambda _: (-1, 0))
+_scalar_rule('add', lambda number: (1, number))
+_scalar_rule('subtract', lambda number: (1, -number))
+_scalar_rule('subtract_from', lambda number: (-1, number))
+_scalar_rule('multiply', lambda number: (number, 0))
+_scalar_rule('divide', lambda number: (1 / number if number else np.inf, 0))
+
+
+@rule(*elementwise_names('negative'), maps_3d=True)
+def _negative(builder, node):
+    """Convert to `affine`."""
+    builder.set(node, builder.affine(builder.real(builder.network.sources(node)[0]), -1, 0))

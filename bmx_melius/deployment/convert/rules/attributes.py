@@ -1,40 +1,32 @@
-"""Translation of MXNet operator attributes to the attributes of program operations."""
+"""Attributes of the operations of graphs, as programs and rules need them."""
 
-from ....files.symbol_json import integers
-from ...program.operations import PADDING, SIDES
+from ....graph.operations import Window
+from ...program.operations import SIDES
 from ..builder import UnsupportedError
 
 
-def _pair(node, name, default):
-    """Return the (height, width) attribute `name` of a node, without the depth. 1-D maps (N, C, W) have the height 1."""
-    numbers = integers(node.attributes.get(name, ''))
-    if len(numbers) == 1:
-        return (default, *numbers)
-    if len(numbers) > 3:
-        raise UnsupportedError(f'its {name} has {len(numbers)} axes; 1-D, 2-D and 3-D maps can be packed')
-    return numbers[-2:] or (default, default)
+def geometry_of(window, dilation=True):
+    """Return height and width of kernel, stride, pad and, with `dilation`, dilation of a `Window` as attributes of an operation.
 
-
-def geometry_of(node, dilation=True):
-    """Return kernel, stride, pad and, with `dilation`, dilation of a node's window as attributes of an operation."""
-    names = {'kernel': 1, 'stride': 1, 'pad': 0}
-    pairs = {name: _pair(node, name, default) for name, default in names.items()}
-    if dilation:
-        pairs['dilation'] = _pair(node, 'dilate', 1)
-    begins = pairs.pop('pad')
-    ends = _pair(node, 'pad_end', 0) if 'pad_end' in node.attributes else begins  # networks of other frameworks have different ones
-    attributes = {f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}
-    return {**attributes, **{side: pad[i] for i, axis in enumerate('hw') for side, pad in zip(SIDES[axis], (begins, ends))}}
+    The window of lines (N, C, W) has the height 1; that of 3-D maps also has a depth, which is left out.
+    """
+    axes = [(1, 1, (0, 0), 1), *zip(window.kernel, window.strides, window.pads, window.dilations)][-2:]
+    attributes = {}
+    for axis, (kernel, stride, pads, distance) in zip('hw', axes):
+        attributes.update({f'kernel_{axis}': kernel, f'stride_{axis}': stride, **dict(zip(SIDES[axis], pads))})
+        if dilation:
+            attributes[f'dilation_{axis}'] = distance
+    return attributes
 
 
 # A 1x1 window, as a dense layer has it.
-POINT = {**{f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}, **dict.fromkeys(PADDING, 0)}
+POINT = geometry_of(Window((1, 1)))
 
 
-def require_channels_second(node):
-    """Raise `UnsupportedError` unless the layout is NCW, NCHW or NCDHW."""
-    if node.attributes.get('layout', 'None') not in ('None', 'NCW', 'NCHW', 'NCDHW'):
-        raise UnsupportedError(f'its layout is {node.attributes["layout"]}; NCW, NCHW and NCDHW can be packed')
+def require_channels_second(operation):
+    """Raise `UnsupportedError` unless the layout of an operation is NCW, NCHW or NCDHW."""
+    if operation.layout not in (None, 'NCW', 'NCHW', 'NCDHW'):
+        raise UnsupportedError(f'its layout is {operation.layout}; NCW, NCHW and NCDHW can be packed')
 
 
 def of_maps(weight):
@@ -42,13 +34,19 @@ def of_maps(weight):
     return weight.reshape(*weight.shape[:2], *(1,) * (4 - weight.ndim), *weight.shape[2:])
 
 
-def axis_of(node, name, default=None):
-    """Return the axis attribute `name` of a node as a non-negative number."""
-    axis = int(node.attributes.get(name, default))
+def axis_of(node):
+    """Return the axis of the operation of a node as a non-negative number."""
+    axis = node.operation.axis
     return axis + len(node.inputs[0].shape) if axis < 0 else axis
 
 
-def require_channel_axis(node, axis):
-    """Raise `UnsupportedError` unless `axis` is the channel axis, 1."""
-    if axis != 1:
-        raise UnsupportedError(f'it works along axis {axis}; the channels, axis 1, can be packed')
+def reduced_axes(reduction, rank):
+    """Return the set of the axes of a value with `rank` axes over which a `Reduction` goes, none if it does not name any."""
+    axes = {axis % rank for axis in reduction.axes}
+    return set(range(rank)) - axes if reduction.excludes else axes
+
+
+def require_channel_axis(node):
+    """Raise `UnsupportedError` unless the axis of the operation of a node is that of the channels, 1."""
+    if axis_of(node) != 1:
+        raise UnsupportedError(f'it works along axis {axis_of(node)}; the channels, axis 1, can be packed')

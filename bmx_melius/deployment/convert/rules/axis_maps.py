@@ -11,7 +11,6 @@ import functools
 
 import numpy as np
 
-from ....files.symbol_json import integers, truth
 from ...program.operations import SIDES
 from ..builder import UnsupportedError, as_float32
 from .attributes import POINT
@@ -28,23 +27,23 @@ def _map_axes(builder, node):
     """Convert products of axes with constant matrices, inputs 1 and 2; the axes are an attribute. This is an operator of ONNX models."""
     source, *matrices = builder.network.sources(node)
     rank = len(builder.network.shape(source))
-    matrices = {axis + 4 - rank: builder.network.constant(matrix) for axis, matrix in zip(integers(node.attributes['axes']), matrices)}
+    matrices = {axis + 4 - rank: builder.network.constant(matrix) for axis, matrix in zip(node.operation.axes, matrices)}
     builder.set(node, mapped(builder, builder.real(source), matrices.get(2), matrices.get(3)))
 
 
 @rule('Pad')
 def _pad(builder, node):
     """Convert zeros to padding of the next float `conv`, or a depthwise one; `edge` and `reflect` to sums of moved maps of one size."""
-    if node.attributes['mode'] == 'constant':
-        if not pads_with_zeros(node):
+    if node.operation.mode == 'constant':
+        if not pads_with_zeros(node.operation):
             raise UnsupportedError('it pads with other numbers than 0')
         return builder.set(node, zero_padding(builder, node))
-    widths = pad_widths(node)
+    widths = pad_widths(node.operation)
     x = builder.real(builder.network.sources(node)[0])
     sizes = zip('hw', builder.network.shape(builder.network.sources(node)[0])[2:])
     matrices = []
     for axis, size in sizes:
-        places = np.pad(np.arange(size), tuple(widths[side] for side in SIDES[axis]), mode=node.attributes['mode'])
+        places = np.pad(np.arange(size), tuple(widths[side] for side in SIDES[axis]), mode=node.operation.mode)
         matrices.append(np.eye(size)[places])
     builder.set(node, mapped(builder, x, *matrices))
 
@@ -53,9 +52,9 @@ def _pad(builder, node):
 def _bilinear_resize(builder, node):
     """Convert `mode='size'`, and `scale_height` with `scale_width`, to sums of moved maps of one size."""
     source = builder.network.sources(node)[0]
-    if len(node.inputs) > 1 or node.attributes.get('mode', 'size') != 'size':
+    if len(node.inputs) > 1 or node.operation.mode != 'size':
         raise UnsupportedError('its size is that of another value, or odd; a fixed size can be packed')
-    corners = truth(node.attributes.get('align_corners', 'True'))
+    corners = node.operation.aligns_corners
     sizes = zip(builder.network.shape(source)[2:], node.shape[2:])
     builder.set(node, mapped(builder, builder.real(source), *(_bilinear(before, after, corners) for before, after in sizes)))
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from ....analysis.counting import marked_bits
 from ....errors import UserError
+from ....graph.operations import Dense
 from ....nn import marks
 from ..builder import UnsupportedError, for_each_depth
 from ..network import Entry, is_sign
@@ -100,4 +101,4 @@ def inputs_meant_as_signs(network):
 
 def flat_if_dense(builder, node, x):
     """Return value `x`, flattened if `node` is a dense layer and `x` is a map."""
-    return builder.flattened(x, node.inputs[0].shape) if node.operator == 'FullyConnected' else x
+    return builder.flattened(x, node.inputs[0].shape) if isinstance(node.operation, Dense) else x

@@ -1,6 +1,6 @@
 """Rules for convolutions and dense layers (binary and float), batch normalization and pooling."""
 
-from ....files.symbol_json import truth
+from ....graph.operations import Convolution, GlobalPooling
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d
 from ..network import is_channelwise_batch_norm
@@ -15,17 +15,16 @@ from .table import rule
 @rule('Convolution', maps_3d=True)
 def _convolution(builder, node):
     """Convert marked layers of few bits to `binary_conv`, others to `conv`, in 3-D not those of several bits."""
-    require_channels_second(node)
-    geometry = geometry_of(node)
-    groups = int(node.attributes.get('num_group', 1))
-    if not any(layer(builder, node, marks.CONVOLUTION, groups=groups, **geometry) for layer in (binary_layer, low_bit_layer)):
-        _float_layer(builder, node, groups=groups, **geometry)
+    require_channels_second(node.operation)
+    attributes = {**geometry_of(node.operation.window), 'groups': node.operation.groups}
+    if not any(layer(builder, node, marks.CONVOLUTION, **attributes) for layer in (binary_layer, low_bit_layer)):
+        _float_layer(builder, node, **attributes)
 
 
 @rule('FullyConnected', maps_3d=True)
 def _fully_connected(builder, node):
     """Convert dense layers to a 1 x 1 `binary_conv` or `conv` of a vector; `flatten=False` on a map has no packed form."""
-    if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
+    if not node.operation.flattens and len(node.inputs[0].shape) != 2:
         raise UnsupportedError('it is applied along the last axis of a map (flatten=False)')
     if not any(layer(builder, node, marks.DENSE, groups=1, **POINT) for layer in (binary_layer, low_bit_layer)):
         _float_layer(builder, node, groups=1, **POINT)
@@ -34,8 +33,8 @@ def _fully_connected(builder, node):
 def _float_layer(builder, node, **attributes):
     network = builder.network
     x, *parameters = network.sources(node)
-    if node.operator == 'Convolution' and x.node.operator == 'Pad' and pads_with_zeros(x.node):
-        attributes = {**attributes, **{side: attributes[side] + size for side, size in pad_widths(x.node).items()}}
+    if isinstance(node.operation, Convolution) and pads_with_zeros(x.node.operation):
+        attributes = {**attributes, **{side: attributes[side] + size for side, size in pad_widths(x.node.operation).items()}}
         x = network.sources(x.node)[0]
     if any(parameter.node.depends_on_data for parameter in parameters):
         raise UnsupportedError('its weight or bias is computed from data')
@@ -58,26 +57,25 @@ def _batch_norm(builder, node):
 @rule('Pooling', maps_3d=True)
 def _pooling(builder, node):
     """Convert max and average pooling, also global, and sums without windows beyond the map; `lp` has no packed form."""
-    require_channels_second(node)
-    kind = node.attributes.get('pool_type', 'max')
+    operation, kind = node.operation, node.operation.kind
+    require_channels_second(operation)
     x = builder.real(builder.network.sources(node)[0])
-    if truth(node.attributes.get('global_pool', 'False')):
+    if isinstance(operation, GlobalPooling):
         if kind not in ('avg', 'max'):
             raise UnsupportedError(f'global pooling of the kind {kind} has no packed form; avg and max have one')
         depths = node.inputs[0].shape[2] if is_3d(node.shape) else 1
         builder.set(node, global_pooling(builder, x, depths, kind))
         return
-    convention = node.attributes.get('pooling_convention', 'valid')
+    convention = operation.convention
     if is_3d(node.shape) and (kind in ('max', 'avg') or kind == 'sum' and convention == 'valid') and convention in ('valid', 'full'):
         builder.set(node, pooling(builder, node, x, kind))
         return
+    geometry = geometry_of(operation.window, dilation=False)
     if kind == 'sum' and convention == 'valid':
-        geometry = geometry_of(node, dilation=False)
         mean = builder.add('avg_pool', [x], ceil=0, count_pad=1, **geometry)
         builder.set(node, builder.affine(mean, geometry['kernel_h'] * geometry['kernel_w'], 0))
         return
     if kind not in ('max', 'avg') or convention not in ('valid', 'full'):
         raise UnsupportedError(f'pooling of the kind {kind} by the convention {convention} has no packed form')
-    counting = {'count_pad': int(node.attributes.get('count_include_pad', 'None') in ('None', 'True', '1'))} if kind == 'avg' else {}
-    geometry = geometry_of(node, dilation=False)
+    counting = {'count_pad': int(operation.counts_padding)} if kind == 'avg' else {}
     builder.set(node, builder.add(f'{kind}_pool', [x], ceil=int(convention == 'full'), **counting, **geometry))

@@ -29,7 +29,7 @@ import itertools
 import numpy as np
 
 from ....analysis.counting import marked_bits
-from ....files.symbol_json import integers
+from ....graph.operations import Convolution
 from ....nn import marks
 from ...program.operations import SIDES
 from ..builder import UnsupportedError, as_float32, is_3d
@@ -179,7 +179,7 @@ def _require_planes(network, node, x, levels, attributes):
 
 def _pads(node):
     """Return whether a layer pads its input."""
-    return any(size for name in ('pad', 'pad_end') for size in integers(node.attributes.get(name, '')))
+    return isinstance(node.operation, Convolution) and node.operation.window.is_padded
 
 
 # --- parts of weights -----------------------------------------------------------------------------------------------------------------

@@ -8,22 +8,16 @@ that pad with 0 leave out weights there.
 
 import numpy as np
 
-from ....files.symbol_json import integers
 from ...program.operations import REAL_KIND
 from ..builder import UnsupportedError
 from .attributes import geometry_of
 
 
-def _first(node, name, default):
-    """Return the attribute `name` of a window along the depth."""
-    return (integers(node.attributes.get(name, '')) or [default])[0]
-
-
 def _read_depths(node):
     """Return, for each depth of a node's result, the depths that its window reads; some may be beyond the map."""
-    kernel, pad = _first(node, 'kernel', 1), _first(node, 'pad', 0)
-    stride, dilation = _first(node, 'stride', 1), _first(node, 'dilate', 1)
-    return [[depth * stride - pad + tap * dilation for tap in range(kernel)] for depth in range(node.shape[2])]
+    window = node.operation.window
+    firsts = [depth * window.strides[0] - window.pads[0][0] for depth in range(node.shape[2])]
+    return [[first + tap * window.dilations[0] for tap in range(window.kernel[0])] for first in firsts]
 
 
 class _Slices:
@@ -135,14 +129,14 @@ def convolution(builder, node, name, x, arrays, pad_value=0, **attributes):
 
 def pooling(builder, node, x, kind):
     """Add max, average or sum pooling of a 3-D map: of each depth, then over the depths. Return the number of the result."""
-    full = node.attributes.get('pooling_convention', 'valid') == 'full'
-    geometry = geometry_of(node, dilation=False)
-    counts_padding = kind == 'sum' or kind == 'avg' and node.attributes.get('count_include_pad', 'None') in ('None', 'True', '1')
+    operation, full = node.operation, node.operation.convention == 'full'
+    geometry = geometry_of(operation.window, dilation=False)
+    counts_padding = kind == 'sum' or kind == 'avg' and operation.counts_padding
     counting = {} if kind == 'max' else {'count_pad': int(counts_padding)}
     if any(size != (attribute[:3] != 'pad') for attribute, size in geometry.items()):
         x = builder.add('max_pool' if kind == 'max' else 'avg_pool', [x], ceil=int(full), **counting, **geometry)
     slices = _Slices(builder, x, node.inputs[0].shape[2])
-    depths, padded, results = slices.each(), slices.count + _first(node, 'pad', 0), []
+    depths, padded, results = slices.each(), slices.count + operation.window.pads[0][0], []
     for window in _read_depths(node):
         inside = [depths[depth] for depth in window if 0 <= depth < slices.count]
         if not inside:

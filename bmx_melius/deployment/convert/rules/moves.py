@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....files.symbol_json import integers, truth
+from ....graph.operations import Concatenation, ExpandDims, Flatten, Reshape, Squeeze, SwapAxes, Transpose
 from ..builder import UnsupportedError, is_3d, map_shape
 from .attributes import POINT, axis_of, require_channel_axis
 from .maps_3d import by_depth, joined
@@ -12,7 +12,7 @@ from .table import rule
 @rule('Concat', maps_3d=True)
 def _concat(builder, node):
     """Convert concatenation along the channels, of values or of bits."""
-    require_channel_axis(node, axis_of(node, 'dim', 1))
+    require_channel_axis(node)
     sources = builder.network.sources(node)
     if is_3d(node.shape):
         builder.set(node, by_depth(builder, [(builder.move(node, None, [source]), node.shape[2]) for source in sources]))
@@ -25,10 +25,9 @@ def _slice_axis(builder, node):
     """Convert slices of the channels."""
     if builder.network.is_identity(node):
         return _identity(builder, node)
-    require_channel_axis(node, axis_of(node, 'axis'))
+    require_channel_axis(node)
     channels = node.inputs[0].shape[1]
-    begin, end = (node.attributes.get(name, 'None') for name in ('begin', 'end'))
-    begin, end, _ = slice(int(begin), None if end == 'None' else int(end)).indices(channels)
+    begin, end, _ = slice(node.operation.begin, node.operation.end).indices(channels)
     if is_3d(node.shape):
         x = builder.move(node, None, builder.network.sources(node))
         pieces = [builder.add('slice', [x], begin=first + begin, end=first + end) for first in range(0, channels * node.shape[2], channels)]
@@ -43,9 +42,9 @@ def _slice(builder, node):
 
     Where there are none, a depthwise convolution whose kernel is 1 in the last corner and 0 elsewhere moves the elements.
     """
-    begin, end, step = (integers(node.attributes.get(name, '')) for name in ('begin', 'end', 'step'))
-    begin = [number or 0 for number in begin]
-    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*end, *step} - {None}:
+    operation = node.operation
+    begin = [number or 0 for number in operation.begin]
+    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*operation.end, *operation.strides} - {None}:
         raise UnsupportedError('it slices the map; only leading rows and columns can be removed')
     height, width = begin[2] + 1, begin[3] + 1
     x = builder.real(builder.network.sources(node)[0])
@@ -62,8 +61,8 @@ def _slice(builder, node):
 @rule('SliceChannel')
 def _slice_channel(builder, node):
     """Convert to slices of the channels."""
-    require_channel_axis(node, axis_of(node, 'axis', 1))
-    if truth(node.attributes.get('squeeze_axis', 'False')):
+    require_channel_axis(node)
+    if node.operation.squeezes:
         raise UnsupportedError('it removes the axis of the channels')
     size = node.shape[1]
     for slot in range(len(node.shapes)):
@@ -71,10 +70,7 @@ def _slice_channel(builder, node):
         builder.set(node, piece, slot)
 
 
-_RESHAPES = ('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze')
-
-
-@rule(*_RESHAPES, maps_3d=True)
+@rule('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze', maps_3d=True)
 def _reshape(builder, node):
     """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`; in 3-D, the first two."""
     x = builder.network.sources(node)[0]
@@ -94,7 +90,7 @@ def _reshape(builder, node):
         move = _move_between(builder.network.shape(x), after)
         if move is not None:
             return builder.set(node, builder.move(node, move or None, [x]))
-        if x.node.operator not in _RESHAPES:
+        if not isinstance(x.node.operation, (Reshape, Flatten, ExpandDims, Squeeze)):
             break
         x = builder.network.sources(x.node)[0]  # several in sequence are like one
     raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
@@ -111,12 +107,14 @@ def _move_between(before, after):
     return None if map_shape(before) != map_shape(after) else 'unflatten' if len(before) == 2 else ''
 
 
+_EXCHANGES = (SwapAxes(1, 2), SwapAxes(2, 1), Transpose((0, 2, 1, 3, 4)))  # of groups and the channels in them
+
+
 def _shuffled(network, node):
     """Return input and groups of the channel shuffle (reshape, swap axes, reshape) that ends with `node`, or None if there is none."""
     swap = node.inputs[0]
     split = swap.inputs[0] if swap.inputs else swap
-    axes = {swap.attributes.get(name) for name in ('dim1', 'dim2')} if swap.operator == 'SwapAxis' else swap.attributes.get('axes')
-    if axes not in ({'1', '2'}, '(0, 2, 1, 3, 4)') or split.operator not in ('Reshape', 'reshape'):
+    if swap.operation not in _EXCHANGES or not isinstance(split.operation, Reshape):
         return None
     x = network.sources(split)[0]
     shape = network.shape(x)
@@ -129,11 +127,11 @@ def _shuffled(network, node):
 def _joined(network, node):
     """Return the inputs of the `channels.concat` (expand dims, concatenate, reshape) that ends with `node`, or None if there is none."""
     join = node.inputs[0]
-    if join.operator != 'Concat' or len(join.shape) not in (3, 5) or axis_of(join, 'dim') != 2:
+    if not isinstance(join.operation, Concatenation) or len(join.shape) not in (3, 5) or axis_of(join) != 2:
         return None
     if join.shape[0] != 1 or node.shape != join.shape[1:]:
         return None
-    if not all(wide.operator == 'expand_dims' and wide.attributes.get('axis') == '0' for wide in join.inputs):
+    if any(wide.operation != ExpandDims(0) for wide in join.inputs):
         return None
     return [network.sources(wide)[0] for wide in join.inputs]
 

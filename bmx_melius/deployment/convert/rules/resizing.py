@@ -2,35 +2,31 @@
 
 import numpy as np
 
-from ....files.symbol_json import integers, truth
-from ...program.operations import PADDING, SIDES
+from ....graph.operations import Padding, TransposedConvolution, Window
+from ...program.operations import SIDES
 from ..builder import UnsupportedError
-from .attributes import POINT, geometry_of, of_maps, require_channels_second
+from .attributes import POINT, geometry_of, of_maps, reduced_axes, require_channels_second
 from .table import rule
 
 
 @rule('Deconvolution')
 def _deconvolution(builder, node):
     """Convert to `upsample` with zeros and `conv`; 3-D maps and `target_shape` have no packed form."""
-    require_channels_second(node)
-    if any(size for size in integers(node.attributes.get('target_shape', '')) if size):
+    require_channels_second(node.operation)
+    if any(node.operation.output_shape):
         raise UnsupportedError('it has a target_shape; with pad and adj it can be packed')
     weight, *bias = _constants(builder, node)
-    adjusted = (0, 0, *(size or 0 for size in integers(node.attributes.get('adj', ''))))[-2:]
-    groups = int(node.attributes.get('num_group', 1))
-    builder.set(node, _transposed(builder, node, of_maps(weight), bias, geometry_of(node), adjusted, groups))
+    builder.set(node, _transposed(builder, node, node.operation, of_maps(weight), bias))
 
 
 @rule('UpSampling')
 def _up_sampling(builder, node):
     """Convert `nearest` of one value to `upsample`, and `bilinear` with constant weights to `upsample` with zeros and `conv`."""
-    scale, kind = int(node.attributes['scale']), node.attributes['sample_type']
-    if kind == 'bilinear':
+    scale = node.operation.scale
+    if node.operation.kind == 'bilinear':
         (weight,) = _constants(builder, node)
-        sizes = {'kernel': 2 * scale - scale % 2, 'stride': scale, 'dilation': 1}
-        geometry = {f'{name}_{axis}': size for name, size in sizes.items() for axis in 'hw'}
-        geometry.update(dict.fromkeys(PADDING, scale // 2))
-        return builder.set(node, _transposed(builder, node, weight, [], geometry, (0, 0), len(weight)))
+        window = Window((2 * scale - scale % 2,) * 2, (scale, scale), ((scale // 2, scale // 2),) * 2)
+        return builder.set(node, _transposed(builder, node, TransposedConvolution(window, len(weight)), weight, []))
     if len(node.inputs) > 1:
         raise UnsupportedError('it joins several values of different sizes; one value can be packed')
     x = builder.real(builder.network.sources(node)[0])
@@ -45,14 +41,15 @@ def _constants(builder, node):
     return [builder.network.constant(parameter) for parameter in parameters]
 
 
-def _transposed(builder, node, weight, bias, geometry, adjusted, groups):
+def _transposed(builder, node, operation, weight, bias):
     """Add a transposed convolution: the convolution of a map with zeros between its elements, with the kernel turned by 180 degrees.
 
-    `weight` has the shape (in, out / groups, kernel_h, kernel_w); `adjusted` rows and columns are added at the end of the result.
+    `weight` has the shape (in, out / groups, kernel_h, kernel_w); `bias` is a list of one array or none.
     """
+    geometry, groups = geometry_of(operation.window), operation.groups
     stride = {f'scale_{axis}': geometry[f'stride_{axis}'] for axis in 'hw'}
     padding = {}
-    for axis, added in zip('hw', adjusted):
+    for axis, added in zip('hw', (0, 0, *operation.output_padding)[-2:]):
         before, after = SIDES[axis]
         padding[before] = geometry[f'dilation_{axis}'] * (geometry[f'kernel_{axis}'] - 1) - geometry[before]
         padding[after] = padding[before] + added
@@ -67,25 +64,24 @@ def _transposed(builder, node, weight, bias, geometry, adjusted, groups):
     return builder.add('conv', [x], arrays, out_channels=groups * outputs, groups=groups, has_bias=len(bias), half=0, **attributes)
 
 
-def pad_widths(node):
-    """Return the padding of height and width by a node `Pad`, as attributes of a window."""
-    widths = integers(node.attributes['pad_width'])
-    if any(widths[:4]) or len(widths) != 8:
+def pad_widths(padding):
+    """Return the widths of a `Padding` of height and width as attributes of a window."""
+    if len(padding.pads) != 4 or any(map(any, padding.pads[:2])):
         raise UnsupportedError('it pads other axes than height and width')
-    return dict(zip(('pad_top', 'pad_bottom', 'pad_left', 'pad_right'), widths[4:]))
+    return {side: width for axis, widths in zip('hw', padding.pads[2:]) for side, width in zip(SIDES[axis], widths)}
 
 
-def pads_with_zeros(node):
-    """Return whether a node `Pad` adds zeros."""
-    return node.attributes['mode'] == 'constant' and float(node.attributes.get('constant_value', 0)) == 0
+def pads_with_zeros(operation):
+    """Return whether an operation pads with zeros."""
+    return isinstance(operation, Padding) and operation.mode == 'constant' and operation.value == 0
 
 
 def zero_padding(builder, node):
-    """Add the zeros of a node `Pad`, as a depthwise convolution; return the number of the result."""
+    """Add the zeros of a `Padding`, as a depthwise convolution; return the number of the result."""
     x = builder.real(builder.network.sources(node)[0])
     channels = builder.value(x).channels
     arrays = {'weight': np.ones((channels, 1, 1, 1), dtype=np.float32)}
-    attributes = {**POINT, **pad_widths(node), 'out_channels': channels, 'groups': channels, 'has_bias': 0, 'half': 0}
+    attributes = {**POINT, **pad_widths(node.operation), 'out_channels': channels, 'groups': channels, 'has_bias': 0, 'half': 0}
     return builder.add('conv', [x], arrays, **attributes)
 
 
@@ -94,8 +90,8 @@ def _max(builder, node):
     """Convert the maximum over height and width to `global_max_pool`; other axes have no packed form."""
     (source,) = builder.network.sources(node)
     rank = len(builder.network.shape(source))
-    axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
-    if rank < 3 or axes != set(range(2, rank)) or truth(node.attributes.get('exclude', 'False')):
+    axes = reduced_axes(node.operation, rank)
+    if rank < 3 or axes != set(range(2, rank)):
         raise UnsupportedError(f'it is the maximum over the axes {sorted(axes)}; that over the map can be packed')
     maximum = builder.add('global_max_pool', [builder.real(source)])
-    builder.set(node, maximum if truth(node.attributes.get('keepdims', 'False')) else builder.add('flatten', [maximum]))
+    builder.set(node, maximum if node.operation.keeps_axes else builder.add('flatten', [maximum]))

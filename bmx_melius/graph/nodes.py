@@ -1,7 +1,7 @@
 """Graphs of networks: nodes in topological order, with marks and shapes.
 
-A graph is read from a network of MXNet (`tracing`) or an ONNX model. It is the input of counting, checking, drawing and conversion, which
-depend neither on MXNet nor on the Python classes that built the network.
+A graph is read from a network of MXNet (`tracing`), an ONNX model or a packed network. It is the input of counting, checking, drawing and
+conversion, which depend neither on MXNet nor on the Python classes that built the network.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from ..errors import UserError
 from ..nn.marks import ROLE
+from .operations import Operation
 
 InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only input, or shapes of all inputs by name
 
@@ -32,7 +33,9 @@ class Node:
     operator : str or None
         Name of the operator in MXNet; None for a variable (an input, a parameter, a running statistic).
     attributes : dict of str to str
-        The operator's parameters.
+        Those of the operator as MXNet writes them; none in graphs of other frameworks and of programs.
+    operation : Operation or None
+        What the node computes; None for a variable.
     marks : dict of str to str
         Facts that the layer attached to the node, see `bmx_melius.nn.marks`.
     inputs : list of Node
@@ -48,6 +51,7 @@ class Node:
     name: str
     operator: Optional[str]
     attributes: Dict[str, str]
+    operation: Optional[Operation]
     marks: Dict[str, str]
     inputs: List['Node'] = dataclasses.field(repr=False)  # otherwise repr would print all nodes upstream repeatedly
     input_slots: List[int]

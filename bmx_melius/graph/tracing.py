@@ -12,7 +12,8 @@ from ..errors import UserError, last_line, name_some
 from ..files.io import read_text
 from ..files.symbol_json import VARIABLE, SymbolJson, require_different_names
 from ..nn.marks import read_marks
-from .graph import Graph, InputShape, Node, shapes_by_name
+from .mxnet_operators import read_operation
+from .nodes import Graph, InputShape, Node, shapes_by_name
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
 
@@ -62,6 +63,7 @@ def read_graph(network: Network, input_shape: InputShape) -> Graph:
             name=entry['name'],
             operator=None if is_variable else entry['op'],
             attributes=entry['attrs'],
+            operation=None if is_variable else read_operation(entry['op'], entry['attrs']),
             marks=read_marks(entry['attrs']),
             inputs=inputs,
             input_slots=[slot for _, slot, _ in entry['inputs']],
