@@ -12,6 +12,7 @@ from .registry import (
     get_pretrained_list,
     get_pretrained_options,
     listed_name,
+    preset_of,
     takes_option,
     unknown_network,
 )
@@ -27,6 +28,7 @@ __all__ = [
     'list_models',
     'listed_name',
     'load_larq_parameters',
+    'preset_of',
     'takes_option',
     'unknown_network',
 ]

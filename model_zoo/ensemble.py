@@ -156,4 +156,5 @@ for _depth, _blocks in BLOCKS.items():
     _method = METHODS[MEMBER]
     _architecture = EnsembleArchitecture(Architecture(_blocks, _method), MEMBER.format(_depth))
     _ENSEMBLES[f'resnet{_depth}_benn'] = _architecture
-    register(f'resnet{_depth}_benn', Ensemble, _architecture, EnsembleOptions(**vars(_method.options)))
+    _options = EnsembleOptions(**vars(_method.options))
+    register(f'resnet{_depth}_benn', Ensemble, _architecture, _options, source='arXiv:1806.07550', preset=_method.preset)

@@ -73,6 +73,8 @@ class Method:
         Default options.
     block : callable (places, method, options, prefix=...) -> HybridBlock, or None
         Replaces `Residual`, the units between two additions.
+    source, preset : str or None
+        Paper, and protocol of its authors, as in `model_zoo.registry.Network`.
     """
 
     unit: Callable[[Place, Options], HybridBlock]
@@ -86,6 +88,8 @@ class Method:
     head: Optional[Callable[[Options], HybridBlock]] = None
     options: Options = Options()
     block: Optional[Callable[..., HybridBlock]] = None
+    source: Optional[str] = None
+    preset: Optional[str] = None
 
 
 class GroupBlock(HybridBlock):
@@ -140,16 +144,21 @@ def preactivated(
     unit: Callable[[Place, Options], HybridBlock],
     options: Options,
     shortcut: Callable[[Place, Options], HybridBlock] = units.projected_shortcut,
+    **row: str,
 ) -> Method:
     """Return the method with units in the order of ResNet with pre-activation, whose additions follow the convolutions."""
-    return Method(unit, units_per_block=2, shortcut=shortcut, tail=units.norm_and_relu, options=options)
+    return Method(unit, units_per_block=2, shortcut=shortcut, tail=units.norm_and_relu, options=options, **row)
 
 
-def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
+def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1, **row: str) -> Method:
     """Return the method with float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU."""
-    options = Options(bits=bits)
     return Method(
-        units.convolution_and_norm(layer), units_per_block=2, shortcut=units.projected_shortcut, after_sum=units.relu, options=options
+        units.convolution_and_norm(layer),
+        units_per_block=2,
+        shortcut=units.projected_shortcut,
+        after_sum=units.relu,
+        options=Options(bits=bits),
+        **row,
     )
 
 
@@ -160,9 +169,11 @@ def real_to_binary_stem_end(features: nn.HybridSequential, options: units.GatedO
 
 
 METHODS = {
-    'resnet{}_bwn': few_bit_weights(BWNConv2D),
-    'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
-    'resnet{}_dorefa_w2a2': preactivated(units.norm_and_convolution(DoReFaConv2D), Options(bits=2, clip_threshold=None)),
+    'resnet{}_bwn': few_bit_weights(BWNConv2D, source='arXiv:1603.05279', preset='xnor-net'),
+    'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2, source='arXiv:1612.01064', preset='ttq'),
+    'resnet{}_dorefa_w2a2': preactivated(
+        units.norm_and_convolution(DoReFaConv2D), Options(bits=2, clip_threshold=None), source='arXiv:1606.06160', preset='dorefa'
+    ),
     'resnet{}_hwgq': Method(
         units.normalized_unit(HWGQConv2D, units.PLAIN),
         units_per_block=2,
@@ -172,6 +183,8 @@ METHODS = {
         stem_norm=True,
         tail=lambda options: nn.Activation('relu'),
         options=Options(clip_threshold=None, norm_kwargs={'momentum': 0.95}),
+        source='arXiv:1702.00953',
+        preset='hwgq',
     ),
     'resnet{}_lqnet_w1a2': Method(
         units.normalized_unit(LQConv2D),
@@ -181,8 +194,10 @@ METHODS = {
         stem_norm=True,
         tail=units.norm_and_relu,
         options=Options(clip_threshold=None),
+        source='arXiv:1807.10029',
+        preset='lq-net',
     ),
-    'resnet{}_syq_w1a2': preactivated(units.syq_unit, Options(clip_threshold=None)),
+    'resnet{}_syq_w1a2': preactivated(units.syq_unit, Options(clip_threshold=None), source='arXiv:1807.00301', preset='syq'),
     'resnet{}_cbcn': Method(
         units.norm_and_convolution(CirculantConv2D),
         shortcut=units.averaged_projection,
@@ -190,6 +205,8 @@ METHODS = {
         stem_norm=True,
         after_sum=lambda place, options: PReLU(place.channels),
         options=Options(clip_threshold=1.0, init_features=128),
+        source='arXiv:1910.10853',
+        preset='cbcn',
     ),
     'groupnet{}': Method(
         units.group_net_unit,
@@ -199,9 +216,15 @@ METHODS = {
         stem_norm=True,
         options=units.ShortcutOptions(clip_threshold=1.0),
         block=GroupBlock,
+        source='arXiv:1811.10413',
+        preset='groupnet',
     ),
     'resnet{}_abcnet': preactivated(
-        units.norm_and_convolution(ABCConv2D), Options(clip_threshold=0.5), shortcut=units.norm_and_convolution(ABCConv2D)
+        units.norm_and_convolution(ABCConv2D),
+        Options(clip_threshold=0.5),
+        shortcut=units.norm_and_convolution(ABCConv2D),
+        source='arXiv:1711.11294',
+        preset='abc-net',
     ),
     'resnet{}_bnn': Method(
         units.bnn_unit,
@@ -212,20 +235,33 @@ METHODS = {
         stem_norm=True,
         head=lambda options: chain(options.norm(), units.hard_tanh()),
         options=units.ShortcutOptions(clip_threshold=1.0),
+        source='arXiv:1602.02830',
+        preset='bnn',
     ),
-    'resnet{}_xnor': preactivated(units.norm_and_convolution(XNORConv2D), Options(clip_threshold=1.0)),  # figure 3 of the paper
-    'resnet{}_xnorpp': preactivated(units.xnor_plus_unit, SizedOptions(clip_threshold=1.0)),
+    'resnet{}_xnor': preactivated(
+        units.norm_and_convolution(XNORConv2D), Options(clip_threshold=1.0), source='arXiv:1603.05279', preset='xnor-net'
+    ),  # figure 3 of the paper
+    'resnet{}_xnorpp': preactivated(units.xnor_plus_unit, SizedOptions(clip_threshold=1.0), source='arXiv:1909.13863'),
     'resnet{}_strong_baseline': Method(
         units.strong_baseline_unit,
         stem_end=functools.partial(norm_activation_pool, activation=PReLU),
         options=Options(clip_threshold=1.0),
+        source='arXiv:2003.11535',
     ),
-    'real_to_binary{}': Method(units.real_to_binary_unit, stem_end=real_to_binary_stem_end, options=units.GatedOptions(clip_threshold=1.0)),
+    'real_to_binary{}': Method(
+        units.real_to_binary_unit,
+        stem_end=real_to_binary_stem_end,
+        options=units.GatedOptions(clip_threshold=1.0),
+        source='arXiv:2003.11535',
+        preset='real-to-binary',
+    ),
     'reactnet{}': Method(
         units.reactnet_unit,
         after_sum=lambda place, options: RPReLU(place.channels),
         stem_end=norm_pool,
         options=Options(clip_threshold=1.0),
+        source='arXiv:2003.03488',
+        preset='reactnet',
     ),
 }
 
@@ -315,4 +351,5 @@ class MethodResNet(ZooNetwork):
 
 for _name, _method in METHODS.items():
     for _depth, _blocks in BLOCKS.items():
-        register(_name.format(_depth), MethodResNet, Architecture(_blocks, _method), _method.options)
+        _architecture = Architecture(_blocks, _method)
+        register(_name.format(_depth), MethodResNet, _architecture, _method.options, source=_method.source, preset=_method.preset)

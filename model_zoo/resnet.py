@@ -19,7 +19,7 @@ from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 
 from .layer_options import QuantizerOptions
 from .padding import average_pool, padded, padded_features
-from .registry import register
+from .registry import BMXNET_V2, register
 from .stems import add_stem, norm_activation_pool, norm_pool
 from .zoo_network import ZooNetwork
 
@@ -217,6 +217,8 @@ class Variant:
         Arguments of every `BinaryConv2D` in addition to those of the options.
     options : Options
         Default options.
+    source, preset : str or None
+        Paper or code, and protocol of its authors, as in `model_zoo.registry.Network`.
     """
 
     relus: bool = True
@@ -226,15 +228,19 @@ class Variant:
     block: Type[HybridBlock] = ResidualBlock
     convolution: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Options = Options()
+    source: str = BMXNET_V2
+    preset: Optional[str] = None
 
 
-RESNET_E = Variant()
-RESNET_E2 = Variant(stage_norm=False, tail_norm=True, norm_first=True)
+RESNET_E = Variant(source='arXiv:1906.08637', preset='resnet-e')
+RESNET_E2 = Variant(stage_norm=False, tail_norm=True, norm_first=True, preset='resnet-e')
 BIREALNET = Variant(
     relus=False,
     stage_norm=False,
     convolution=BIREAL_CONVOLUTION,
     options=Options(clip_threshold=1.0, input_norm=False),
+    source='arXiv:1808.00278',
+    preset='birealnet',
 )
 _BINARY_SHORTCUTS = Options(initial_layers='imagenet', binary_shortcut=True, strided_shortcut=True)
 RESNET_V1 = Variant(block=BasicBlock, options=_BINARY_SHORTCUTS)
@@ -333,4 +339,5 @@ def _places(blocks, in_channels, channels, stride, options):
 
 
 for _name, _architecture in ARCHITECTURES.items():
-    register(_name, BinaryResNet, _architecture, _architecture.variant.options, alias=ALIASES.get(_name))
+    _of = _architecture.variant
+    register(_name, BinaryResNet, _architecture, _of.options, alias=ALIASES.get(_name), source=_of.source, preset=_of.preset)
