@@ -137,6 +137,7 @@ assert passed(method, 'tests/nn/test_quantizers.py') == 7
 
 USES = {
     'a row adds a network': (USE_NETWORK, 'meliusnet25'),
+    'a unit and a row add a residual network': (USE_NETWORK, 'resnet18_prelu'),
     'a file adds a family of networks': (USE_NETWORK, 'plainnet3'),
     'a file adds a study': (USE_STUDY, 'thresholds'),
     'a row adds a protocol': (USE_PROTOCOL, 'long'),

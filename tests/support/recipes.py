@@ -93,10 +93,12 @@ def follow_all(folder):
 
 
 def add_networks(project):
-    """Add one of a family that exists, and a new family."""
+    """Add two of families that exist, one of them with a unit of its own, and a new family."""
     section = 'Adding a network'
-    row, family, line = code_of(section)
+    row, unit, residual, family, line = code_of(section)
     project.add_rows(file_of(section, row), row)
+    project.append(file_of(section, unit), f'\n\n{unit}')
+    project.add_rows(file_of(section, residual), residual)
     project.append(file_of(section, family), family)
     project.append(file_of(section, line), line)
 
