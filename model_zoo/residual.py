@@ -86,7 +86,7 @@ class Row:
     shortcut: Part = units.pooled_shortcut
     after_sum: Optional[Part] = None
     block: Optional[Callable[..., HybridBlock]] = None
-    stem: Callable[[nn.HybridSequential, NetworkOptions], int] = add_stem
+    stem: Callable[[nn.HybridSequential, Any], int] = add_stem
     tail: Tuple[Part, ...] = ()
     head: Tuple[Part, ...] = ()
     options: NetworkOptions = MethodOptions()
@@ -297,7 +297,7 @@ _of_bmxnet_v2 = functools.partial(
     source=BMXNET_V2,
 )
 # Units that begin with a normalization, which blocks share with their shortcuts.
-_norm_first = {
+_NORM_FIRST = {
     'before': units.norm,
     'unit': functools.partial(units.resnet_unit, norm_first=True),
     'shortcut': functools.partial(units.resnet_shortcut, last_norm=False),
@@ -324,7 +324,7 @@ NETWORKS = {
         source='arXiv:1906.08637',
         preset='resnet-e',
     ),
-    'resnet_e2_{}': _of_bmxnet_v2(**_norm_first, names=('norm', 'conv'), alias='resnet{}_e2', preset='resnet-e'),
+    'resnet_e2_{}': _of_bmxnet_v2(**_NORM_FIRST, names=('norm', 'conv'), alias='resnet{}_e2', preset='resnet-e'),
     'birealnet{}': _of_bmxnet_v2(
         functools.partial(units.resnet_unit, **BIREAL_CONVOLUTION),
         shortcut=functools.partial(units.resnet_shortcut, **BIREAL_CONVOLUTION),
@@ -343,7 +343,7 @@ NETWORKS = {
         names=('before', 'first', 'second'),
         options=_BINARY_SHORTCUTS,
     ),
-    'binary_resnet{}_v2': _of_bmxnet_v2(**_norm_first, units_per_block=2, names=('norm', 'first', 'second'), options=_BINARY_SHORTCUTS),
+    'binary_resnet{}_v2': _of_bmxnet_v2(**_NORM_FIRST, units_per_block=2, names=('norm', 'first', 'second'), options=_BINARY_SHORTCUTS),
     'binet{}': _of_bmxnet_v2(
         units.resnet_unit,
         units_per_block=2,

@@ -177,8 +177,7 @@ def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
     return sequence
 
 
-# a part of a network
-Part = Callable[[Place, NetworkOptions], Optional[HybridBlock]]
+Part = Callable[[Place, Any], Optional[HybridBlock]]  # of a place and options: layers, or None
 
 
 # --- shortcuts where size or channels change ------------------------------------------------------------------------------------------
