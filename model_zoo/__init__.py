@@ -1,7 +1,7 @@
 """Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
 from . import requirement  # isort: skip  first, because the others import MXNet
-from . import alexnet, binary_weights, ensemble, larq, meliusnet, method_resnets, quicknet, resnet
+from . import alexnet, binary_weights, ensemble, larq, meliusnet, quicknet, residual
 from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
 from .listing import list_models
@@ -12,6 +12,7 @@ from .registry import (
     get_pretrained_list,
     get_pretrained_options,
     listed_name,
+    preset_of,
     takes_option,
     unknown_network,
 )
@@ -27,6 +28,7 @@ __all__ = [
     'list_models',
     'listed_name',
     'load_larq_parameters',
+    'preset_of',
     'takes_option',
     'unknown_network',
 ]

@@ -103,4 +103,4 @@ def _map_size(features, input_size):
     return shape[2]
 
 
-register('alexnet_xnor', BinaryAlexNet, Architecture(), Options())
+register('alexnet_xnor', BinaryAlexNet, Architecture(), Options(), source='arXiv:1603.05279', preset='xnor-net')

@@ -12,7 +12,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.nn.layers import QConv2D, QDense
 
-from .registry import register
+from .registry import BMXNET_V2, register
 from .zoo_network import ZooNetwork
 
 
@@ -111,4 +111,4 @@ class BinaryWeightNetwork(ZooNetwork):
 
 
 for _name, _architecture in ARCHITECTURES.items():
-    register(_name, BinaryWeightNetwork, _architecture, Options())
+    register(_name, BinaryWeightNetwork, _architecture, Options(), source=BMXNET_V2)

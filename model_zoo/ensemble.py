@@ -23,8 +23,9 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
 
-from .method_resnets import BLOCKS, METHODS, Architecture, MethodResNet, Options
 from .registry import register
+from .residual import DEPTHS, NETWORKS, Architecture, ResidualNetwork
+from .units import MethodOptions
 
 MEMBERS = 6
 MEMBER = 'resnet{}_xnor'  # the networks of the paper have the layers of XNOR-Net
@@ -39,7 +40,7 @@ VOTES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class EnsembleOptions(Options):
+class EnsembleOptions(MethodOptions):
     """Arguments of `model_zoo.get_model` for ensembles; the other options are those of each member.
 
     Attributes
@@ -109,7 +110,7 @@ class Ensemble(HybridBlock):
         with self.name_scope():
             self.members = nn.HybridSequential(prefix='')
             for number in range(options.members):
-                self.members.add(MethodResNet(architecture.member, options, classes, prefix=f'member{number}_'))
+                self.members.add(ResidualNetwork(architecture.member, options, classes, prefix=f'member{number}_'))
 
     def hybrid_forward(self, F, x):
         options = self._options
@@ -152,8 +153,8 @@ def get_members(name: str, arguments: Dict[str, Any]) -> Optional[Members]:
 
 
 _ENSEMBLES = {}
-for _depth, _blocks in BLOCKS.items():
-    _method = METHODS[MEMBER]
-    _architecture = EnsembleArchitecture(Architecture(_blocks, _method), MEMBER.format(_depth))
-    _ENSEMBLES[f'resnet{_depth}_benn'] = _architecture
-    register(f'resnet{_depth}_benn', Ensemble, _architecture, EnsembleOptions(**vars(_method.options)))
+for _depth, _layers in DEPTHS.items():
+    _name, _row = f'resnet{_depth}_benn', NETWORKS[MEMBER]
+    _ENSEMBLES[_name] = EnsembleArchitecture(Architecture(_layers, _row), MEMBER.format(_depth))
+    _options = EnsembleOptions(**vars(_row.options))
+    register(_name, Ensemble, _ENSEMBLES[_name], _options, source='arXiv:1806.07550', preset=_row.preset)

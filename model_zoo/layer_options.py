@@ -53,7 +53,7 @@ class LayerOptions:
     def binary_conv(self, channels: int, layer: Type[BinaryConv2D] = BinaryConv2D, kernel_size: int = 3, **arguments: Any) -> BinaryConv2D:
         """Return a binary convolution with `channels` filters, of the class `layer`.
 
-        `arguments` contain padding, strides, dilation, prefix and the arguments of a method (`model_zoo.method_resnets`); `conv_kwargs`
+        `arguments` contain padding, strides, dilation, prefix and the arguments of a method (`model_zoo.units`); `conv_kwargs`
         override them.
         """
         layer, arguments = self.layer_and_arguments(layer, {'prefix': '', **arguments, **(self.conv_kwargs or {})})

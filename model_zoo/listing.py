@@ -12,35 +12,11 @@ import re
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from .published import networks_of, read_published
-from .registry import default_options, get_model_list
+from .registry import find, get_model_list
 from .store import WEIGHTS, Weights
 
 COUNTS_FILE = pathlib.Path(__file__).with_name('counts.json')
 INPUT_SIZE = 224  # pixels, of the counts and of the published accuracies
-
-_BMXNET = 'github.com/hpi-xnor/BMXNet-v2-examples'
-# Regular expressions of names of networks, and where they are described; the first that is found.
-_SOURCES = {
-    '^(meliusnet|naivenet|densenet_32bit)': 'arXiv:2001.05936',  # MeliusNet
-    '^(resnet_e18|resnet_e34|binary_densenet)': 'arXiv:1906.08637',  # Back to Simplicity
-    '^birealnet': 'arXiv:1808.00278',
-    '^(binary_|binet|resnet_e2)': _BMXNET,
-    '^quicknet': 'arXiv:2011.09398',
-    '^reactnet': 'arXiv:2003.03488',
-    '^real_to_binary|_strong_baseline$': 'arXiv:2003.11535',
-    '^groupnet': 'arXiv:1811.10413',
-    '_(xnor|bwn)$': 'arXiv:1603.05279',
-    '_xnorpp$': 'arXiv:1909.13863',
-    '_bnn$': 'arXiv:1602.02830',
-    '_abcnet$': 'arXiv:1711.11294',
-    '_benn$': 'arXiv:1806.07550',
-    '_cbcn$': 'arXiv:1910.10853',
-    '_hwgq$': 'arXiv:1702.00953',
-    '_lqnet_': 'arXiv:1807.10029',
-    '_syq_': 'arXiv:1807.00301',
-    '_dorefa_': 'arXiv:1606.06160',
-    '_ttq$': 'arXiv:1612.01064',
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +94,8 @@ def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> Lis
 
 def describe(name: str) -> Listed:
     """Return what is known of a network of `list_models`."""
-    source = next((source for pattern, source in _SOURCES.items() if re.search(pattern, name)), None)
     weights = tuple(weights for weights in WEIGHTS if weights.network == name)
-    return Listed(name, source, _counts().get(name), tuple(_accuracies().get(name, ())), weights)
+    return Listed(name, find(name).source, _counts().get(name), tuple(_accuracies().get(name, ())), weights)
 
 
 @functools.lru_cache(maxsize=None)
@@ -137,8 +112,8 @@ def _accuracies():
         for row in rows:
             sizes = [row] if 'name' in row['get_model'] else [row[size] for size in row['get_model']]
             for figures, network in zip(sizes, networks_of(row)):
-                defaults = default_options(network['name'])
-                if defaults is not None and figures['top1_percent']:
-                    options = {key: value for key, value in network.items() if key != 'name' and defaults.get(key) != value}
+                known = find(network['name'])
+                if known and figures['top1_percent']:
+                    options = {key: value for key, value in network.items() if key != 'name' and known.defaults.get(key) != value}
                     found.setdefault(network['name'], []).append(Accuracy(figures['top1_percent'], source, options))
     return {name: sorted(accuracies, key=lambda accuracy: len(accuracy.options)) for name, accuracies in found.items()}

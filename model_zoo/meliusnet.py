@@ -88,42 +88,46 @@ class Options(QuantizerOptions):
     downsample_structure: Optional[str] = None
 
 
-ARCHITECTURES = {
-    'meliusnet22': Architecture((4, 5, 4, 4), (160, 224, 256)),
-    'meliusnet29': Architecture((4, 6, 8, 6), (128, 192, 256)),
-    'meliusnet42': Architecture((5, 8, 14, 10), (160, 256, 416)),
-    'meliusnet59': Architecture((6, 12, 24, 12), (192, 320, 544)),
-    'meliusneta': Architecture((4, 5, 5, 6), (160, 256, 288), groups=4),
-    'meliusnetb': Architecture((4, 6, 8, 6), (160, 224, 320), groups=2),
-    'meliusnetc': Architecture((3, 5, 10, 6), (128, 192, 288), groups=4),
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A named network: its architecture, its default options, its name in BMXNet-v2, and what else `register` takes."""
+
+    architecture: Architecture
+    options: Options = Options()
+    alias: Optional[str] = None
+    flexible: bool = False
+    source: str = 'arXiv:2001.05936'
+    preset: Optional[str] = None
+
+
+# BinaryDenseNet: Bethge et al. 2019, arXiv:1906.08637, table 2.
+_DENSENET = {'source': 'arXiv:1906.08637', 'preset': 'binary-densenet'}
+_HALVES = (1 / 2, 1 / 2, 1 / 2)
+
+NETWORKS = {
+    'meliusnet22': Row(Architecture((4, 5, 4, 4), (160, 224, 256))),
+    'meliusnet29': Row(Architecture((4, 6, 8, 6), (128, 192, 256))),
+    'meliusnet42': Row(Architecture((5, 8, 14, 10), (160, 256, 416))),
+    'meliusnet59': Row(Architecture((6, 12, 24, 12), (192, 320, 544)), preset='meliusnet59'),
+    'meliusneta': Row(Architecture((4, 5, 5, 6), (160, 256, 288), groups=4), alias='meliusnet_a'),
+    'meliusnetb': Row(Architecture((4, 6, 8, 6), (160, 224, 320), groups=2), alias='meliusnet_b'),
+    'meliusnetc': Row(Architecture((3, 5, 10, 6), (128, 192, 288), groups=4), alias='meliusnet_c'),
     # The naive combination of supplement B, with as many operations as meliusnet22:
-    'naivenet17': Architecture((3, 3, 3, 3), (128, 160, 192), block='naive'),
-    # Bethge et al. 2019, arXiv:1906.08637, table 2: reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4.
-    'binary_densenet28': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense'),
-    'binary_densenet37': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
-    'binary_densenet45': Architecture((6, 12, 14, 8), (160, 288, 288), block='dense'),
+    'naivenet17': Row(Architecture((3, 3, 3, 3), (128, 160, 192), block='naive')),
+    # Reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4:
+    'binary_densenet28': Row(Architecture((6, 6, 6, 5), (160, 192, 256), block='dense'), alias='densenet28', **_DENSENET),
+    'binary_densenet37': Row(Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'), alias='densenet37', **_DENSENET),
+    'binary_densenet45': Row(Architecture((6, 12, 14, 8), (160, 288, 288), block='dense'), alias='densenet45', **_DENSENET),
     # From Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
-    'binary_densenet37_dilated': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
-    # 32-bit networks of the paper's comparison (section 4.2): of a depth that trains well, transitions as in DenseNet.
-    'meliusnet_32bit': Architecture((4, 4, 4, 3), (160, 192, 224), pool_first=False),
-    'densenet_32bit': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False),
-}
-
-# Networks whose default options differ from those of the family; those with 32 bits are float networks by design.
-OPTIONS = {
-    'binary_densenet37_dilated': Options(dilations=(1, 1, 2, 4)),
-    'meliusnet_32bit': Options(bits=32),
-    'densenet_32bit': Options(bits=32),
-}
-
-# Names in BMXNet-v2.
-ALIASES = {
-    'meliusneta': 'meliusnet_a',
-    'meliusnetb': 'meliusnet_b',
-    'meliusnetc': 'meliusnet_c',
-    'binary_densenet28': 'densenet28',
-    'binary_densenet37': 'densenet37',
-    'binary_densenet45': 'densenet45',
+    'binary_densenet37_dilated': Row(
+        Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'), Options(dilations=(1, 1, 2, 4)), **_DENSENET
+    ),
+    # Float networks of the paper's comparison (section 4.2): of a depth that trains well, transitions as in DenseNet.
+    'meliusnet_32bit': Row(Architecture((4, 4, 4, 3), (160, 192, 224), pool_first=False), Options(bits=32)),
+    'densenet_32bit': Row(Architecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False), Options(bits=32)),
+    # Of any size: the architecture, of which these are the defaults, is also given by arguments of get_model.
+    'meliusnet_flex': Row(Architecture((4, 4, 4, 3), _HALVES), flexible=True),
+    'binary_densenet_flex': Row(Architecture((6, 6, 6, 5), _HALVES, block='dense'), alias='densenet_flex', flexible=True, **_DENSENET),
 }
 
 
@@ -215,11 +219,5 @@ def _transition(channels, width, structure, options):
     return layers
 
 
-for _name, _architecture in ARCHITECTURES.items():
-    register(_name, MeliusNet, _architecture, OPTIONS.get(_name, Options()), alias=ALIASES.get(_name))
-
-# Networks of any size, whose architecture is also given by arguments of get_model; these are the defaults.
-_HALVES = (1 / 2, 1 / 2, 1 / 2)
-register('meliusnet_flex', MeliusNet, Architecture((4, 4, 4, 3), _HALVES), Options(), flexible=True)
-_DENSE = Architecture((6, 6, 6, 5), _HALVES, block='dense')
-register('binary_densenet_flex', MeliusNet, _DENSE, Options(), alias='densenet_flex', flexible=True)
+for _name, _row in NETWORKS.items():
+    register(_name, MeliusNet, **vars(_row))

@@ -100,4 +100,5 @@ class QuickNet(ZooNetwork):
 
 
 for _name, _architecture in ARCHITECTURES.items():
-    register(_name, QuickNet, _architecture, Options(init_features=_architecture.channels[0]))
+    _options = Options(init_features=_architecture.channels[0])
+    register(_name, QuickNet, _architecture, _options, source='arXiv:2011.09398', preset='quicknet')

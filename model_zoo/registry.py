@@ -20,6 +20,7 @@ from .user_functions import build, find_function, is_path
 Context = Union[mx.Context, List[mx.Context]]
 _CLASSES = 1000  # those of ImageNet
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
+BMXNET_V2 = 'github.com/hpi-xnor/BMXNet-v2-examples'  # source of networks that no paper describes
 _ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root')  # of `get_model` for every network
 _BLOCK_ARGUMENTS = ('prefix', 'params')  # accepted by every Gluon block
 # Value of get_model's `pretrained` -> (function that returns the arguments that the weights need, function that returns the network)
@@ -40,6 +41,10 @@ class Network:
         Options, with the defaults of this network.
     flexible : bool
         Whether the fields of `architecture` are also arguments of `get_model`.
+    source : str or None
+        Paper or code that describes it.
+    preset : str or None
+        Protocol of its authors, a value of ``bmx-melius train --preset``; None: the default.
     """
 
     name: str
@@ -47,6 +52,13 @@ class Network:
     architecture: Any
     options: Any
     flexible: bool
+    source: Optional[str]
+    preset: Optional[str]
+
+    @property
+    def defaults(self) -> Dict[str, Any]:
+        """Arguments of `get_model` for this network, and their defaults."""
+        return {**vars(self.architecture), **vars(self.options)}
 
     @property
     def arguments(self) -> List[str]:
@@ -81,8 +93,21 @@ def _key(name):
     return name.lower().replace('_', '')
 
 
+def find(name: str) -> Optional[Network]:
+    """Return the network of this zoo with this name or alias in any spelling; None if there is none."""
+    return _NETWORKS.get(_key(name))
+
+
 def register(
-    name: str, build: Callable[..., HybridBlock], architecture: Any, options: Any, *, alias: Optional[str] = None, flexible: bool = False
+    name: str,
+    build: Callable[..., HybridBlock],
+    architecture: Any,
+    options: Any,
+    *,
+    alias: Optional[str] = None,
+    flexible: bool = False,
+    source: Optional[str] = None,
+    preset: Optional[str] = None,
 ) -> None:
     """Register a network, here and for ``gluoncv.model_zoo.get_model``.
 
@@ -90,13 +115,13 @@ def register(
     ----------
     name : str
         Name in the literature.
-    build, architecture, options, flexible
+    build, architecture, options, flexible, source, preset
         As in `Network`. The fields of `options`, and for a `flexible` network also those of `architecture`, are the keyword arguments of
         `get_model` for this network.
     alias : str or None
         Name in other libraries; not listed.
     """
-    network = Network(name, build, architecture, options, flexible)
+    network = Network(name, build, architecture, options, flexible, source, preset)
     for known in (name, alias or name):
         key = _key(known)
         if _NETWORKS.setdefault(key, network) is not network:
@@ -185,16 +210,10 @@ def listed_name(name: str) -> Optional[str]:
     if is_path(name):
         find_function(name)
         return name
-    network = _NETWORKS.get(_key(name))
+    network = find(name)
     if network:
         return network.name
     return name.lower() if name.lower() in get_gluoncv_list() else None
-
-
-def default_options(name: str) -> Optional[Dict[str, Any]]:
-    """Return the arguments of `get_model` and their defaults for a network of this zoo, a dict; None for other names."""
-    network = _NETWORKS.get(_key(name))
-    return network and {**vars(network.architecture), **vars(network.options)}
 
 
 def takes_option(name: str, option: str) -> bool:
@@ -206,8 +225,21 @@ def takes_option(name: str, option: str) -> bool:
     >>> takes_option('meliusnet22', 'initial_layers'), takes_option('mobilenet0.5', 'initial_layers')
     (True, False)
     """
-    network = _NETWORKS.get(_key(name))
+    network = find(name)
     return network is not None and option in network.arguments
+
+
+def preset_of(name: str) -> Optional[str]:
+    """Return the preset of ``bmx-melius train`` for the protocol of a network's authors; None if the default is meant, or for other names.
+
+    Examples
+    --------
+    >>> from model_zoo import preset_of
+    >>> preset_of('reactnet18'), preset_of('meliusnet22')
+    ('reactnet', None)
+    """
+    network = find(name)
+    return network and network.preset
 
 
 def get_model(
@@ -239,7 +271,7 @@ def get_model(
     **kwargs
         Options of the network: ``initial_layers`` and ``init_features`` (`model_zoo.layer_options.NetworkOptions`), ``clip_threshold``,
         ``bits``, ``weight_bits``, ``norm_layer``, ``norm_kwargs``, ``conv_kwargs``, ``same_padding``
-        (`model_zoo.layer_options.LayerOptions`), options of its family (`Options` in the module of the family),
+        (`model_zoo.layer_options.LayerOptions`), options of its family (`Options` in its module, of residual networks in `model_zoo.units`),
         ``prefix`` and ``params`` as in every Gluon block. ``meliusnet_flex`` also has ``block_numbers``, ``transitions``, ``groups``,
         ``block`` and ``pool_first`` (`model_zoo.meliusnet.Architecture`). They must not contradict what pretrained weights require.
 
@@ -267,7 +299,7 @@ def get_model(
         raise UserError(f'name must be the name of a network, a str, not {name!r}')
     if classes is not None and (not isinstance(classes, numbers.Integral) or classes < 1):
         raise UserError(f'classes must be a positive whole number, or None, not {classes!r}')
-    network = _NETWORKS.get(_key(name))
+    network = find(name)
     if network:
         unknown = [argument for argument in kwargs if argument not in network.arguments]
         if unknown:
@@ -331,7 +363,7 @@ def _with_classes(published, source, classes, ctx, make):
 
 def _note_binary_network(name):
     """Log a warning if a network of GluonCV has the name of a binary network of BMXNet-v2."""
-    binary = _NETWORKS.get(_key(f'binary_{name}')) or _NETWORKS.get(_key(f'binary_{name}'.replace('_bn', '')))
+    binary = find(f'binary_{name}') or find(f'binary_{name}'.replace('_bn', ''))
     if binary:
         LOG.warning("%s is GluonCV's full-precision network; the binary one of BMXNet-v2 is %s", name.lower(), binary.name)
 

@@ -17,7 +17,7 @@ from bmx_melius.cli import tables
 from bmx_melius.cli.tables import count
 from bmx_melius.cli.tables_markdown import to_markdown
 from model_zoo import get_model, get_model_list, registry
-from model_zoo.meliusnet import ARCHITECTURES
+from model_zoo.meliusnet import NETWORKS
 from model_zoo.published import networks_of, read_published
 
 PUBLISHED = read_published()
@@ -159,7 +159,7 @@ def test_counts_are_those_of_the_training_logs(row):
 @pytest.mark.parametrize('index', range(7))
 def test_networks_of_table_1_have_the_printed_blocks_widths_and_groups(index):
     row = PUBLISHED['tables'][0]['rows'][index]
-    architecture, channels, reductions = ARCHITECTURES[row['get_model']['name']], 64, []
+    architecture, channels, reductions = NETWORKS[row['get_model']['name']].architecture, 64, []
     assert (list(architecture.block_numbers), architecture.groups) == (row['block_numbers'], row['downsampling_groups'])
     for blocks, width in zip(architecture.block_numbers, architecture.transitions):
         reductions.append(f'{width}/{channels + 64 * blocks}')
@@ -186,7 +186,7 @@ def test_the_printed_width_of_meliusnet_c_does_not_give_its_printed_figures():
 def test_only_the_groups_of_table_1_give_its_operations():
     counted = []
     for name, groups in (('meliusneta', 2), ('meliusnetb', 4)):
-        table = ARCHITECTURES[name]
+        table = NETWORKS[name].architecture
         net = get_model('meliusnet_flex', block_numbers=table.block_numbers, transitions=table.transitions, groups=groups)
         counted += [count(name)['ops'] / 1e8, summary(net).ops / 1e8]
     right, wrong = counted[::2], counted[1::2]

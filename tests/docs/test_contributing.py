@@ -106,7 +106,7 @@ USE_PROTOCOL = """
 (name,) = sys.argv[1:]
 parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', prefix], model_zoo)
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
-chosen = f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked'
+chosen = f'(values_of_the_documentation or trains_all_layers) and {name} or presets_are_those_of_the_documentation'
 assert passed(chosen, 'tests/training/test_presets.py') == 3
 """
 
@@ -137,6 +137,7 @@ assert passed(method, 'tests/nn/test_quantizers.py') == 7
 
 USES = {
     'a row adds a network': (USE_NETWORK, 'meliusnet25'),
+    'a unit and a row add a residual network': (USE_NETWORK, 'resnet18_prelu'),
     'a file adds a family of networks': (USE_NETWORK, 'plainnet3'),
     'a file adds a study': (USE_STUDY, 'thresholds'),
     'a row adds a protocol': (USE_PROTOCOL, 'long'),

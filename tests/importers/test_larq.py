@@ -22,9 +22,9 @@ from bmx_melius.importers.keras import KerasLayer
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.options.parsing import parse_options
-from model_zoo import alexnet, larq, method_resnets, quicknet, store
+from model_zoo import alexnet, larq, quicknet, store
 from model_zoo.layer_options import NetworkOptions
-from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, BinaryResNet
+from model_zoo.residual import NETWORKS, Architecture, ResidualNetwork
 
 pytest.importorskip('h5py')
 pytest_plugins = ['support.conversions']  # its fixtures
@@ -46,9 +46,9 @@ SMALL = {
         'meliusnet_flex', block_numbers=(1, 1), transitions=(32,), classes=5, **larq.NETWORKS['meliusnet22']
     ),
     'densenet': lambda: model_zoo.get_model('meliusnet_flex', classes=5, **DENSENET, **larq.NETWORKS['binary_densenet37_dilated']),
-    'resnet_e': lambda: residual_network((2, 2), RESNET_E, 'resnet_e18'),
-    'birealnet': lambda: residual_network((1, 1), BIREALNET, 'birealnet18'),
-    'real_to_binary': lambda: real_to_binary(),
+    'resnet_e': lambda: residual_network((2, 2), 'resnet_e{}'),
+    'birealnet': lambda: residual_network((1, 1), 'birealnet{}'),
+    'real_to_binary': lambda: residual_network((2, 2), 'real_to_binary{}', init_features=32),
     'xnornet': lambda: xnor_net(),
     'quicknet': lambda: quicknet.QuickNet(
         quicknet.Architecture((1, 2), (32, 64)), quicknet.Options(init_features=32, **larq.NETWORKS['quicknet']), classes=5
@@ -56,15 +56,9 @@ SMALL = {
 }
 
 
-def residual_network(layers, variant, options_of):
-    options = dataclasses.replace(variant.options, **larq.NETWORKS[options_of])
-    return BinaryResNet(Architecture(layers, variant), options, classes=5)
-
-
-def real_to_binary():
-    method = method_resnets.METHODS['real_to_binary{}']
-    options = dataclasses.replace(method.options, init_features=32, **larq.NETWORKS['real_to_binary18'])
-    return method_resnets.MethodResNet(method_resnets.Architecture((1, 1), method), options, classes=5)
+def residual_network(layers, name, **changes):
+    options = dataclasses.replace(NETWORKS[name].options, **larq.NETWORKS[name.format(18)], **changes)
+    return ResidualNetwork(Architecture(layers, NETWORKS[name]), options, classes=5)
 
 
 def xnor_net():

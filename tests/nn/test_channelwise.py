@@ -19,7 +19,7 @@ from bmx_melius.nn.channels import BATCH, CHANNELS, POSITIONS, mean, repeated, r
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from model_zoo import get_model
-from model_zoo.method_resnets import METHODS
+from model_zoo.residual import NETWORKS
 
 SHAPES = [(3, 16, 6, 5), (2, 5, 1, 7), (4, 8, 3, 3), (64, 7)]
 BOUNDARY = np.array([0, -0.0, np.inf, -np.inf, 1e-40, -1e-40, 3e38], np.float32)
@@ -195,7 +195,7 @@ def test_drawings_name_scales_and_show_no_boxes_for_repetitions():
 # --- the beginning of training --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('name', METHODS)
+@pytest.mark.parametrize('name', NETWORKS)
 def test_training_begins_with_a_loss_not_far_from_that_of_chance(name):
     name, size = name.format(18), 32
     net = get_model(name, classes=10, **{**of_size(name, size), 'init_features': 16, 'initial_layers': 'thumbnail'})

@@ -3,8 +3,8 @@
 import pytest
 
 from model_zoo import get_model_list
-from model_zoo.method_resnets import METHODS
 from model_zoo.registry import takes_option
+from model_zoo.residual import NETWORKS
 
 SIZED = (
     'alexnet_xnor',
@@ -13,11 +13,11 @@ SIZED = (
     'resnet18_xnorpp',
     'resnet34_xnorpp',
 )  # networks that accept one size of images
-DEEPER = {'quicknet_large', 'resnet34_benn', 'binet34', 'resnet_e2_34', 'binary_resnet34_v1', 'binary_resnet34_v2'}
-DEEPER |= {*(pattern.format(34) for pattern in METHODS), 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
-OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
 # Of more blocks, otherwise like a network that is tested each time.
 _LONG = {'meliusnet42', 'meliusnet59', 'binary_densenet45', 'birealnet34', 'resnet_e34'}
+DEEPER = {'quicknet_large', 'resnet34_benn', 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
+DEEPER |= {pattern.format(34) for pattern in NETWORKS} - _LONG
+OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
 NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 'lqnet', 'syq')  # methods that take much time
 
 

@@ -75,7 +75,7 @@ def code_of(section, language='python'):
 
 def file_of(section, code):
     """The last file that the section names before a block of code."""
-    return re.findall(r'`([\w/]+\.\w+)`', SECTIONS[section].partition(code)[0])[-1]
+    return re.findall(r'`([\w/-]+\.\w+)`', SECTIONS[section].partition(code)[0])[-1]
 
 
 def follow_all(folder):
@@ -93,10 +93,12 @@ def follow_all(folder):
 
 
 def add_networks(project):
-    """Add one of a family that exists, and a new family."""
+    """Add two of families that exist, one of them with a unit of its own, and a new family."""
     section = 'Adding a network'
-    row, family, line = code_of(section)
+    row, unit, residual, family, line = code_of(section)
     project.add_rows(file_of(section, row), row)
+    project.append(file_of(section, unit), f'\n\n{unit}')
+    project.add_rows(file_of(section, residual), residual)
     project.append(file_of(section, family), family)
     project.append(file_of(section, line), line)
 
@@ -109,12 +111,10 @@ def add_study(project):
 
 def add_protocol(project):
     section = 'Adding a protocol'
-    preset, paper = code_of(section)
+    (preset,) = code_of(section)
     (line,) = code_of(section, 'markdown')
     project.add_rows(file_of(section, preset), preset)
-    project.add_rows('tests/training/test_presets.py', paper)
-    table = project.folder / 'docs' / 'training-reference.md'
-    assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/training/test_presets.py', 'docs/training-reference.md'))
+    table = project.folder / file_of(section, line)
     table.write_text(re.sub(r'(\n\| `photos` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
 
 

@@ -1,14 +1,17 @@
 """The protocols: their numbers, how flags and datasets change them, and the learning rate of every update they lead to."""
 
 import fractions
+import itertools
+import json
 import math
-import pathlib
+import shlex
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
 from support.gradients import descend
+from support.paths import ROOT
 from support.small_networks import sequence
 from support.training_runs import series_of
 
@@ -19,259 +22,38 @@ from bmx_melius.distributed.workers import Workers
 from bmx_melius.nn.layers import QDense
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_options
-from bmx_melius.training.options.presets import NETWORK_PRESETS, PRESETS, STAGES, describe_preset, preset_of
+from bmx_melius.training.options.presets import PRESETS, STAGES, describe_preset
 from bmx_melius.training.run import measure
 from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
-# The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of sgd: GluonCV's), the
-# authors' training log of MeliusNet59, and those of the other methods, from the sources in docs/training-reference.md.
-PAPER = {
-    'meliusnet': dict(
-        optimizer='radam',
-        lr=0.002,
-        wd=0,
-        lr_mode='cosine',
-        num_epochs=120,
-        warmup_epochs=0,
-        augmentation='medium',
-        bits=1,
-        batch_size=64,
-        initialization='gaussian',
-        warmup_lr=0,
-    ),
-    'naive': dict(
-        optimizer='adam',
-        lr=0.001,
-        wd=0,
-        lr_mode='step',
-        lr_decay=0.1,
-        lr_decay_epoch=[35, 37],
-        num_epochs=40,
-        warmup_epochs=0,
-        augmentation='medium',
-        bits=1,
-    ),
-    'full-precision': dict(
-        optimizer='sgd',
-        lr=0.1,
-        wd=1e-4,
-        momentum=0.9,
-        lr_mode='cosine',
-        num_epochs=90,
-        warmup_epochs=5,
-        augmentation='high',
-        bits=32,
-        weight_bits=32,
-    ),
-    'meliusnet59': dict(
-        optimizer='radam', lr=0.003, wd=0, lr_mode='cosine', num_epochs=150, warmup_epochs=0, augmentation='medium', bits=1
-    ),
-    'resnet-e': dict(
-        optimizer='adam',
-        lr=0.001,
-        wd=0,
-        lr_mode='step',
-        lr_decay=0.1,
-        lr_decay_epoch=[34, 37],
-        num_epochs=40,
-        warmup_epochs=0,
-        batch_size=128,
-    ),
-    'binary-densenet': dict(
-        optimizer='adam',
-        lr=0.001,
-        wd=0,
-        lr_mode='step',
-        lr_decay=0.1,
-        lr_decay_epoch=[40, 45],
-        num_epochs=50,
-        warmup_epochs=0,
-        batch_size=128,
-    ),
-    'birealnet': dict(
-        optimizer='sgd',
-        lr=0.08,
-        wd=0,
-        momentum=0.9,
-        lr_mode='step',
-        lr_decay=0.1,
-        lr_decay_epoch=[20, 30],
-        num_epochs=40,
-        warmup_epochs=0,
-        batch_size=1024,
-        augmentation='low',
-    ),
-    'real-to-binary': dict(
-        optimizer='adam',
-        lr=0.001,
-        wd=0,
-        lr_mode='step',
-        lr_decay=0.3,
-        lr_decay_epoch=[40, 60, 70],
-        num_epochs=75,
-        warmup_epochs=5,
-        batch_size=256,
-        augmentation='medium',
-    ),
-    'reactnet': dict(
-        optimizer='adam',
-        lr=2.5e-3,
-        wd=1e-5,
-        no_wd=True,
-        lr_mode='poly',
-        lr_power=1,
-        num_epochs=128,
-        warmup_epochs=0,
-        batch_size=512,
-        augmentation='medium',
-    ),
-    'quicknet': dict(
-        optimizer='sgd',
-        lr=0.1,
-        wd=0,
-        momentum=0.9,
-        binary_optimizer='adam',
-        binary_lr=1e-2,
-        binary_optimizer_params={'epsilon': 1e-7},
-        lr_mode='cosine',
-        num_epochs=600,
-        warmup_epochs=5,
-        batch_size=2048,
-        augmentation='medium',
-    ),
-    'xnor-net': dict(
-        optimizer='adam',
-        lr=1e-3,
-        wd=0,
-        lr_mode='step',
-        lr_decay=[0.5, 0.2, 0.5, 0.2],
-        lr_decay_epoch=[18, 29, 43, 52],
-        num_epochs=55,
-        warmup_epochs=0,
-        batch_size=800,
-        augmentation='low',
-    ),
-    'bnn': dict(
-        optimizer='sgd',
-        lr=0.1,
-        wd=1e-4,
-        momentum=0.9,
-        lr_mode='step',
-        lr_decay=0.1,
-        lr_decay_epoch=[30, 60, 90],
-        num_epochs=100,
-        warmup_epochs=0,
-        batch_size=256,
-        augmentation='medium',
-    ),
-    'abc-net': dict(optimizer='adam', lr=1e-4, wd=0, lr_mode='cosine', num_epochs=120, warmup_epochs=0, batch_size=50),
-    'groupnet': dict(
-        optimizer='adam',
-        lr=5e-4,
-        wd=0,
-        lr_mode='step',
-        lr_decay=0.1,
-        lr_decay_epoch=[20, 30],
-        num_epochs=40,
-        warmup_epochs=0,
-        batch_size=256,
-        augmentation='medium',
-    ),
-    'cbcn': dict(
-        optimizer='nag',
-        lr=0.1,
-        wd=5e-4,
-        momentum=0.9,
-        lr_mode='step',
-        lr_decay=0.2,
-        lr_decay_epoch=[60, 120, 160],
-        num_epochs=200,
-        warmup_epochs=0,
-        batch_size=128,
-        augmentation='low',
-    ),
-    'hwgq': dict(
-        optimizer='sgd',
-        lr=0.1,
-        wd=5e-5,
-        no_wd=False,
-        momentum=0.9,
-        lr_mode='poly',
-        lr_power=1,
-        num_epochs=64,
-        warmup_epochs=0,
-        batch_size=256,
-        augmentation='low',
-    ),
-    'lq-net': dict(
-        optimizer='nag',
-        lr=0.1,
-        wd=5e-5,
-        no_wd=True,
-        momentum=0.9,
-        lr_mode='poly',
-        lr_power=1,
-        num_epochs=64,
-        warmup_epochs=0,
-        batch_size=256,
-        augmentation='low',
-    ),
-    'syq': dict(
-        optimizer='adam',
-        optimizer_params={'epsilon': 1e-5},
-        lr=1e-4,
-        wd=5e-6,
-        no_wd=True,
-        lr_mode='step',
-        lr_decay=0.2,
-        lr_decay_epoch=[28, 42],
-        num_epochs=60,
-        warmup_epochs=0,
-        batch_size=32,
-        augmentation='low',
-    ),
-    'dorefa': dict(
-        optimizer='adam',
-        optimizer_params={'epsilon': 1e-5},
-        lr=2e-4,
-        wd=5e-6,
-        no_wd=True,
-        lr_mode='step',
-        lr_decay=0.2,
-        lr_decay_epoch=[60, 75],
-        num_epochs=90,
-        warmup_epochs=0,
-        batch_size=256,
-        augmentation='high',
-    ),
-    'ttq': dict(
-        optimizer='adam',
-        optimizer_params={'epsilon': 1e-5},
-        lr=1e-4,
-        wd=5e-6,
-        no_wd=True,
-        lr_mode='step',
-        lr_decay=0.2,
-        lr_decay_epoch=[56, 64],
-        num_epochs=100,
-        warmup_epochs=0,
-        batch_size=128,
-        augmentation='low',
-    ),
-    'photos': dict(
-        optimizer='radam',
-        lr=0.002 * (16 / 64) ** 0.5,
-        wd=0,
-        lr_mode='cosine',
-        num_epochs=40,
-        warmup_epochs=0,
-        batch_size=16,
-        input_size=128,
-        augmentation='medium',
-        bits=1,
-    ),
-}
+
+
+def value_of(flag, text):
+    """The value of a flag as the documentation writes it: a word, a number, several numbers, a JSON object, or nothing."""
+    try:
+        values = json.loads(f'[{text}]') or [None]
+    except ValueError:
+        return True if text == 'on' else text
+    return values if flag == '--lr-decay-epoch' and text or len(values) > 1 else values[0]
+
+
+def documented_presets():
+    """The table of docs/training-reference.md, which has the sources of its numbers: preset -> name of a flag -> value."""
+    lines = (ROOT / 'docs' / 'training-reference.md').read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith('| preset |'))
+    table = itertools.takewhile(lambda line: line.startswith('|'), lines[start:])
+    (_, *columns, _), _, *rows = [[cell.strip(' `') for cell in line.strip('|').split('|')] for line in table]
+    presets = {}
+    for preset, *cells, others in rows:
+        words = shlex.split(others)
+        flags = [*zip(columns, cells), *zip(words[::2], words[1::2])]
+        presets[preset] = {flag[2:].replace('-', '_'): value_of(flag, text) for flag, text in flags}
+    return presets
+
+
+DOCUMENTED = documented_presets()
+FLAGS = set().union(*DOCUMENTED.values())
 
 
 def parsed(folder, *arguments):
@@ -279,17 +61,21 @@ def parsed(folder, *arguments):
     return parse_options(['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)], model_zoo)
 
 
-def test_every_preset_is_checked_against_the_paper():
-    assert set(PAPER) == set(PRESETS)
+def test_the_presets_are_those_of_the_documentation():
+    assert list(DOCUMENTED) == list(PRESETS) and len(FLAGS) == 19
 
 
-@pytest.mark.parametrize('preset', PAPER)
-def test_a_preset_has_the_values_of_the_paper(preset, tmp_path):
-    options = parsed(tmp_path, '--preset', preset)
-    assert {name: getattr(options, name) for name in PAPER[preset]} == PAPER[preset]
+@pytest.mark.parametrize('preset', DOCUMENTED)
+def test_a_preset_has_the_values_of_the_documentation(preset, tmp_path):
+    options, default = parsed(tmp_path, '--preset', preset), parsed(tmp_path)
+    values = {name: getattr(options, name) for name in FLAGS}
+    ineffective = {'step': ['lr_power'], 'poly': ['lr_decay', 'lr_decay_epoch'], 'cosine': ['lr_power', 'lr_decay', 'lr_decay_epoch']}
+    values.update(dict.fromkeys(ineffective[options.lr_mode]))
+    assert values == {**{name: getattr(default, name) for name in FLAGS}, **DOCUMENTED[preset]}
+    assert (options.weight_bits, options.initialization, options.warmup_lr) == (options.bits, 'gaussian', 0)
 
 
-def test_without_a_preset_the_protocol_is_that_of_the_paper(tmp_path):
+def test_without_a_preset_the_protocol_is_meliusnets(tmp_path):
     assert vars(parsed(tmp_path)) == vars(parsed(tmp_path, '--preset', 'meliusnet'))
 
 
@@ -317,10 +103,10 @@ VALUES = {'--lr-decay-epoch': [1, 2, 3, 4], '--no-wd': {'on': True, 'off': False
 OPTIMIZER_FLAGS = {'optimizer_params', 'binary_optimizer', 'binary_lr', 'binary_optimizer_params'}
 
 
-@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('preset', DOCUMENTED)
 @pytest.mark.parametrize('flag,text', OVERRIDES)
 def test_every_value_of_a_preset_is_overridden_by_its_flag_and_the_plan_names_the_change(preset, flag, text, tmp_path):
-    if flag == '--lr-decay-epoch' and isinstance(PAPER[preset].get('lr_decay', 0.1), float):
+    if flag == '--lr-decay-epoch' and not isinstance(DOCUMENTED[preset]['lr_decay'], list):
         text = text[:3]
     plain, options = parsed(tmp_path, '--preset', preset), parsed(tmp_path, '--preset', preset, flag, text)
     name = flag[2:].replace('-', '_')
@@ -348,29 +134,29 @@ def test_all_that_a_preset_sets_can_be_overridden_here():
     assert tested >= set.union(*map(set, PRESETS.values()))
 
 
-@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('preset', DOCUMENTED)
 def test_another_optimizer_has_its_default_rate_decay_and_warm_up(preset, tmp_path):
-    other = 'nag' if PAPER[preset]['optimizer'] == 'sgd' else 'sgd'
-    options = parsed(tmp_path, '--preset', preset, '--optimizer', other, '--num-epochs', PAPER[preset]['num_epochs'])
+    other = 'nag' if DOCUMENTED[preset]['optimizer'] == 'sgd' else 'sgd'
+    options = parsed(tmp_path, '--preset', preset, '--optimizer', other, '--num-epochs', DOCUMENTED[preset]['num_epochs'])
     assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (0.1, 1e-4, 0.9, 5)
 
 
-@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('preset', DOCUMENTED)
 @pytest.mark.parametrize('dataset', DATASETS)
 def test_a_dataset_scales_rate_and_epochs_and_events_keep_their_share_of_the_run(preset, dataset, tmp_path):
-    row, paper, options = DATASETS[dataset], PAPER[preset], parsed(tmp_path, '--preset', preset, '--dataset', dataset)
-    batch = paper.get('batch_size', 64)
+    row, documented, options = DATASETS[dataset], DOCUMENTED[preset], parsed(tmp_path, '--preset', preset, '--dataset', dataset)
+    batch = documented['batch_size']
     assert options.batch_size == (min(64, batch) if dataset in ('digits', 'glyphs') else batch)
     ratio = options.batch_size / batch
-    linear = paper['optimizer'] in ('sgd', 'nag')
-    assert options.lr == pytest.approx(paper['lr'] * row.lr_factor * (ratio if linear else math.sqrt(ratio)))
-    if 'binary_lr' in paper:
-        assert options.binary_lr == pytest.approx(paper['binary_lr'] * row.lr_factor * math.sqrt(ratio))
+    linear = documented['optimizer'] in ('sgd', 'nag')
+    assert options.lr == pytest.approx(documented['lr'] * row.lr_factor * (ratio if linear else math.sqrt(ratio)))
+    if 'binary_lr' in documented:
+        assert options.binary_lr == pytest.approx(documented['binary_lr'] * row.lr_factor * math.sqrt(ratio))
     assert parsed(tmp_path, '--preset', preset, '--dataset', dataset, '--batch-size', 48).lr == options.lr
-    assert options.num_epochs == max(1, round(paper['num_epochs'] * row.num_epochs / 120))
-    share = fractions.Fraction(options.num_epochs, paper['num_epochs'])
-    assert options.warmup_epochs == min(math.ceil(paper['warmup_epochs'] * share), options.num_epochs - 1)
-    assert options.lr_decay_epoch == [math.floor(epoch * share) for epoch in paper.get('lr_decay_epoch', [40, 60])]
+    assert options.num_epochs == max(1, round(documented['num_epochs'] * row.num_epochs / 120))
+    share = fractions.Fraction(options.num_epochs, documented['num_epochs'])
+    assert options.warmup_epochs == min(math.ceil(documented['warmup_epochs'] * share), options.num_epochs - 1)
+    assert options.lr_decay_epoch == [math.floor(epoch * share) for epoch in documented['lr_decay_epoch'] or [40, 60]]
 
 
 @pytest.mark.parametrize(
@@ -382,15 +168,21 @@ def test_a_dataset_scales_rate_and_epochs_and_events_keep_their_share_of_the_run
         ('resnet18_lqnet_w1a2', 'lq-net'),
         ('groupnet18', 'groupnet'),
         ('mobilenet0.5', 'meliusnet'),
+        ('ResNet18_E1', 'resnet-e'),  # another name and spelling of resnet_e18
+        ('binary_densenet_flex', 'binary-densenet'),
+        ('resnet18_bwn', 'xnor-net'),
+        ('resnet18_benn', 'xnor-net'),
     ],
 )
 def test_the_preset_auto_is_that_of_the_network(network, preset, tmp_path):
     assert parsed(tmp_path, '--model', network, '--preset', 'auto').preset == preset
 
 
-def test_every_network_has_a_preset_and_every_pattern_a_network():
-    names = model_zoo.get_model_list()
-    assert {preset_of(name) for name in names} == {*NETWORK_PRESETS.values(), 'meliusnet'} <= set(PRESETS)
+OF_NETWORKS = {model_zoo.preset_of(name) for name in model_zoo.get_model_list()} - {None}
+
+
+def test_the_preset_of_every_network_exists():
+    assert set(PRESETS) > OF_NETWORKS
 
 
 def test_the_preset_for_photos_has_smaller_images_except_where_they_are_small_already(tmp_path):
@@ -405,22 +197,6 @@ def test_a_longer_run_stretches_its_preset(tmp_path):
     for factor in range(1, 60):
         options = parsed(tmp_path, '--preset', 'naive', '--num-epochs', 40 * factor)
         assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (0.001, 40 * factor, [35 * factor, 37 * factor])
-
-
-def test_the_table_of_the_documentation_has_the_values_of_the_presets(tmp_path):
-    text = (pathlib.Path(train_imagenet.__file__).parent / 'docs' / 'training-reference.md').read_text()
-    lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
-    header, *rows = [[cell.strip(' `') for cell in line] for line in lines if not set(line[0]) <= set('-: ')][: 1 + len(PRESETS)]
-    assert [row[0] for row in rows] == list(PRESETS)
-    for row in rows:
-        options = parsed(tmp_path, '--preset', row[0])
-        for name, cell in list(zip(header, row))[1:]:
-            value = getattr(options, name[2:].replace('-', '_'))
-            if name.startswith('--lr-decay') and options.lr_mode != 'step' or name == '--lr-power' and options.lr_mode != 'poly':
-                value = None
-            if isinstance(value, list):
-                value = ','.join(map(str, value))
-            assert cell == ('' if value is None else f'{value:g}' if isinstance(value, float) else str(value)), (row[0], name)
 
 
 # ---- the learning rate of whole runs ----
@@ -459,14 +235,14 @@ def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_
     assert optimizer.num_update == total and optimizer.lr_scheduler(total + 1) == pytest.approx(0, abs=1e-18)
 
 
-@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('preset', DOCUMENTED)
 @pytest.mark.parametrize('resumed_at', [0, 3, 36])
 def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp_path):
     (tmp_path / 'weights').write_bytes(b'')
     resume = ['--resume-params', tmp_path / 'weights', '--resume-epoch', resumed_at] if resumed_at else []
     optimizer = trainer_for(tmp_path, '--preset', preset, *resume)[0].optimizer
-    paper, total = PAPER[preset], PAPER[preset]['num_epochs'] * UPDATES
-    edges = [epoch * UPDATES for epoch in range(paper['num_epochs'] + 1)]
+    documented, total = DOCUMENTED[preset], DOCUMENTED[preset]['num_epochs'] * UPDATES
+    edges = [epoch * UPDATES for epoch in range(documented['num_epochs'] + 1)]
     places = sorted(
         {
             place
@@ -480,11 +256,11 @@ def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp
     for place in places:
         optimizer.num_update = place + 1
         rates.append(optimizer.learning_rate)
-    np.testing.assert_allclose(rates, [formula(paper, place) for place in places], rtol=1e-9, atol=1e-18)
+    np.testing.assert_allclose(rates, [formula(documented, place) for place in places], rtol=1e-9, atol=1e-18)
     assert min(rates) > 0
-    if 'binary_lr' in paper:
+    if 'binary_lr' in documented:
         schedule = optimizer.parts['binary'].lr_scheduler
-        of_binary = [formula({**paper, 'lr': paper['binary_lr']}, place) for place in places]
+        of_binary = [formula({**documented, 'lr': documented['binary_lr']}, place) for place in places]
         np.testing.assert_allclose([schedule(place + 1) for place in places], of_binary, rtol=1e-9, atol=1e-18)
 
 
@@ -505,7 +281,7 @@ def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(
     load_optimizer(run[0], str(tmp_path / 'states'))
     parts = [step(*run) for _ in range(3)]
     assert parts == whole[5:]
-    np.testing.assert_allclose(whole, [formula(PAPER['full-precision'], update) for update in range(8)], rtol=1e-9)
+    np.testing.assert_allclose(whole, [formula(DOCUMENTED['full-precision'], update) for update in range(8)], rtol=1e-9)
 
 
 # ---- training by each preset ----
@@ -513,7 +289,7 @@ def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(
 NARROW = '{"init_features": 8}'
 SMALL = '{"block_numbers": [1, 1], "transitions": [8], "growth_rate": 8, "init_features": 8}'
 TRAINED = {  # preset -> the smallest network of its method, and its options
-    **{name: ('meliusnet_flex', SMALL) for name in ('meliusnet', 'naive', 'full-precision', 'meliusnet59', 'photos')},
+    **{name: ('meliusnet_flex', SMALL) for name in PRESETS if name not in OF_NETWORKS or name == 'meliusnet59'},  # whose network is large
     'resnet-e': ('resnet_e18', NARROW),
     'binary-densenet': ('binary_densenet_flex', SMALL),
     'birealnet': ('birealnet18', NARROW),
@@ -535,11 +311,7 @@ TRAINED = {  # preset -> the smallest network of its method, and its options
 
 def test_every_preset_is_tried_with_a_network_of_its_own_method():
     assert TRAINED.keys() == PRESETS.keys()
-    own = set(NETWORK_PRESETS.values()) - {
-        'meliusnet59',
-        'binary-densenet',
-    }  # the networks of these two are large: their families' smallest
-    assert {preset for preset, (name, _) in TRAINED.items() if preset_of(name) == preset} >= own
+    assert {preset for preset, (name, _) in TRAINED.items() if model_zoo.preset_of(name) == preset} == OF_NETWORKS - {'meliusnet59'}
 
 
 @pytest.mark.parametrize('preset', TRAINED)

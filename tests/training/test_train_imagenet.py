@@ -33,7 +33,7 @@ from bmx_melius.training.saving.export import export_network
 from bmx_melius.training.saving.stored_checkpoints import read_state, write_state
 from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
-from model_zoo.resnet import ResidualBlock
+from model_zoo.residual import Residual
 
 EXAMPLES = pathlib.Path(SCRIPT).parent / 'examples'
 pytest_plugins = ['support.training_runs']  # its fixtures
@@ -194,7 +194,7 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
 
 def test_blocks_start_as_their_shortcuts_with_last_gamma(tmp_path):
     _, net = made_network(tmp_path, InputSpec(), '--model', 'resnet_e18', '--last-gamma')
-    blocks = layers_of(net, ResidualBlock)
+    blocks = layers_of(net, Residual)
     assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -51,7 +52,14 @@ def test_figures_are_those_of_the_paper_and_of_the_weights():
     assert flex.counts is None and flex.accuracies == ()
     e18 = listing.describe('resnet_e18').accuracies
     assert e18[0] == listing.Accuracy('60.6', 'MeliusNet paper, table 2', {}) and {one.top1 for one in e18} >= {'58.1', '60.0', '60.6'}
-    assert all(listing.describe(name).source for name in get_model_list())
+
+
+def test_every_network_has_a_source_and_a_network_of_another_method_that_of_the_documentation():
+    sources = {name: listing.describe(name).source for name in get_model_list()}
+    assert all(sources.values())
+    rows = re.findall(r'^\| (`\w+`(?:, `\w+`)*) \|.*?\[(arXiv:[\d.]+)\]', (ROOT / 'docs' / 'zoo.md').read_text(), re.MULTILINE)
+    documented = {name: source for names, source in rows for name in re.findall(r'\w+', names)}
+    assert len(documented) == 35 and {name: sources[name] for name in documented} == documented
 
 
 def test_the_command_prints_a_row_for_each_network(capsys):

@@ -16,7 +16,7 @@ from .checks import check_options
 from .config_file import expand_config
 from .flags import MODEL_FLAGS, OF_MODEL_FLAGS, PROGRAM, make_parser
 from .inherited import with_inherited
-from .presets import AUTO, FEW, few_images, preset_of, with_defaults
+from .presets import AUTO, DEFAULT, FEW, few_images, with_defaults
 
 # Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
 # A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `Run`.
@@ -89,10 +89,9 @@ class Arguments:
     given: dict
     defaults: dict
 
-    @property
-    def values(self):
-        """Values of all flags."""
-        return merge(self.defaults, self.given)
+    def values(self, zoo):
+        """Return the values of all flags; `zoo` as in `parse_arguments`."""
+        return merge(zoo, self.defaults, self.given)
 
 
 def parse_arguments(arguments, zoo, program=PROGRAM):
@@ -127,14 +126,14 @@ def parse_arguments(arguments, zoo, program=PROGRAM):
     return Arguments(given, defaults)
 
 
-def merge(defaults, *others):
+def merge(zoo, defaults, *others):
     """Return the values of all flags, those in `defaults`: of dicts with values of a flag the last one counts.
 
-    A folder with few images has a preset of its own if none is given.
+    The preset `AUTO` becomes that of the network in `zoo`. A folder with few images has a preset of its own if none is given.
     """
     values = {name: next((other[name] for other in reversed(others) if name in other), default) for name, default in defaults.items()}
     if values['preset'] == AUTO:
-        return {**values, 'preset': preset_of(values['model'])}
+        return {**values, 'preset': zoo.preset_of(values['model'] or '') or DEFAULT}
     if values['few_images'] is None and not any('preset' in other for other in others) and few_images(values) is not None:
         return {**values, 'preset': FEW}
     return values
@@ -154,7 +153,7 @@ def read_options(arguments, zoo):
     UserError
         When a flag, or a combination of flags, is invalid, and when a resumed run would be changed.
     """
-    values = arguments.values
+    values = arguments.values(zoo)
     if not values['resume']:
         if not values['dry_run']:
             refuse_run(values['save_dir'])
@@ -169,7 +168,7 @@ def read_options(arguments, zoo):
     if not saved:
         raise UserError(f'there is no run to resume in {values["save_dir"]}: point --save-dir to one')
     before = saved_values(saved['options'], arguments, zoo)
-    options = complete(merge(arguments.defaults, before, arguments.given), zoo)
+    options = complete(merge(zoo, arguments.defaults, before, arguments.given), zoo)
     require_unchanged(before, vars(options), CHANGEABLE | {'num_epochs', 'early_stop'})
     return options
 
@@ -189,8 +188,8 @@ def saved_values(saved, arguments, zoo):
         path = saved.get(name)
         if isinstance(path, str) and ':' in path and arguments.given.get(name) != path:
             raise UserError(
-                f'the run in {arguments.values["save_dir"]} builds a network by the Python function {path}: give {flag_of(name)} {path} as '
-                'well, if it may be executed'
+                f'the run in {arguments.values(zoo)["save_dir"]} builds a network by the Python function {path}: '
+                f'give {flag_of(name)} {path} as well, if it may be executed'
             )
     return {**saved, 'model': zoo.listed_name(saved['model']) or saved['model']} if saved.get('model') else saved
 

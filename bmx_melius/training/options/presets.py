@@ -4,7 +4,6 @@ import dataclasses
 import fractions
 import math
 import os
-import re
 
 from ...arguments import flag_of, require
 from ...data.datasets import DATASETS
@@ -175,29 +174,7 @@ PRESETS = {
 DEFAULT = 'meliusnet'
 FEW = 'photos'  # the preset for folders with fewer than `FEW_IMAGES` training images, unless a preset is given
 FEW_IMAGES = 10 * PROTOCOL['batch_size']  # 10 updates of the default preset
-AUTO = 'auto'  # the preset of the network
-
-# Regular expressions of names of networks, and the preset of their authors; the first that is found. XNOR-Net's is also that of BWN (the
-# same authors) and of the members of BENN. Networks that are not found have `DEFAULT`.
-NETWORK_PRESETS = {
-    '^meliusnet59$': 'meliusnet59',
-    '^resnet_e': 'resnet-e',
-    '^binary_densenet': 'binary-densenet',
-    '^birealnet': 'birealnet',
-    '^real_to_binary': 'real-to-binary',
-    '^reactnet': 'reactnet',
-    '^quicknet': 'quicknet',
-    '^groupnet': 'groupnet',
-    '_(xnor|bwn|benn)$': 'xnor-net',
-    '_bnn$': 'bnn',
-    '_abcnet$': 'abc-net',
-    '_cbcn$': 'cbcn',
-    '_hwgq$': 'hwgq',
-    '_lqnet_': 'lq-net',
-    '_syq_': 'syq',
-    '_dorefa_': 'dorefa',
-    '_ttq$': 'ttq',
-}
+AUTO = 'auto'  # the preset of the network, `DEFAULT` if its row in the zoo names none
 
 
 def few_images(options):
@@ -214,11 +191,6 @@ def _dataset_of(name, images):
     """Return a row of `DATASETS`; `images`, the number of training images if there are few, limits the batch to half of them."""
     row = DATASETS[name]
     return row if images is None else dataclasses.replace(row, batch_limit=max(2, 1 << (images // 2).bit_length() - 1))
-
-
-def preset_of(network):
-    """Return the name of the preset of a network (see `NETWORK_PRESETS`), given by its name in the zoo."""
-    return next((preset for pattern, preset in NETWORK_PRESETS.items() if re.search(pattern, network or '')), DEFAULT)
 
 
 @dataclasses.dataclass(frozen=True)

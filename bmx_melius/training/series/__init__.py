@@ -27,12 +27,12 @@ def read_series(arguments, zoo):
     UserError
         As `read_options` does, and when the flags do not fit the series.
     """
-    values = arguments.values
+    values = arguments.values(zoo)
     saved = _read(arguments, values['save_dir'], zoo)
     if values['resume']:
         if not saved:
             return None
-        values = merge(arguments.defaults, saved, arguments.given)
+        values = merge(zoo, arguments.defaults, saved, arguments.given)
         require_unchanged(saved, values)
         return _series(values, zoo)
     require(
@@ -61,7 +61,7 @@ def _read(arguments, folder, zoo):
         options = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
-    if isinstance(options, dict) and arguments.values['resume']:
+    if isinstance(options, dict) and arguments.values(zoo)['resume']:
         options = saved_values(options, arguments, zoo)
     try:
         series = _series({**options, 'save_dir': folder}, zoo)

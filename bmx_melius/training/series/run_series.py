@@ -148,7 +148,7 @@ class RunSeries(abc.ABC):
         changes = {name: self._options[name] for name in CHANGEABLE if self._options[name] is not None}
         own = self.values(number)
         changes.update({name: own[name] for name in self.set_by_folder}, resume=True, save_dir=self.folder(number))
-        return complete(merge(self._options, saved['options'], changes), self._zoo)
+        return complete(merge(self._zoo, self._options, saved['options'], changes), self._zoo)
 
     def _save(self):
         check_folder(self._folder)

@@ -25,9 +25,8 @@ from bmx_melius.deployment.program.program import Program
 from bmx_melius.graph.tracing import load_symbol
 from bmx_melius.nn import marks
 from model_zoo import get_model, takes_option
-from model_zoo.method_resnets import MethodResNet
 from model_zoo.quicknet import QuickNet
-from model_zoo.resnet import BinaryResNet
+from model_zoo.residual import ResidualNetwork
 
 pytest_plugins = ['support.conversions']  # its fixtures
 
@@ -57,7 +56,7 @@ def make_statistics_hostile(net):
         if kind is None:
             continue
         values = np.random.uniform(*usual[kind], size=parameter.shape).astype(np.float32)
-        if '_stage' in name and not isinstance(net, (BinaryResNet, MethodResNet, QuickNet)):
+        if '_stage' in name and not isinstance(net, (ResidualNetwork, QuickNet)):
             values *= np.random.choice([-1, 1], size=parameter.shape) if kind == 'gamma' else 1
             places = np.arange(np.random.randint(3), len(values), 3)
             values[places] = np.resize(np.random.permutation(unusual[kind]), len(places))

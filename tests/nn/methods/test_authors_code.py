@@ -13,43 +13,36 @@ from support.small_networks import sequence
 from bmx_melius.nn.methods.bnn import clip_latent_weights
 from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.group_net import BASES
 from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
-from model_zoo import quicknet, resnet
-from model_zoo.method_resnets import BASES, METHODS, Architecture, MethodResNet, Residual
-from model_zoo.method_units import Place
-from model_zoo.stems import add_stem
+from model_zoo import quicknet
+from model_zoo.residual import NETWORKS, Architecture, Residual, ResidualNetwork
+from model_zoo.units import Place
 
 UNPADDED = {'pad_value': 0}
 LARQ = {'conv_kwargs': UNPADDED, 'norm_kwargs': {'epsilon': 1e-3}, 'same_padding': True}
+RESNET = {'initial_layers': 'imagenet', 'init_features': 4, 'conv_kwargs': UNPADDED}
 REAL_TO_BINARY = {**LARQ, 'conv_kwargs': {**UNPADDED, 'factor': 1}}
 
 
-def options_of(method, **changes):
-    return dataclasses.replace(METHODS[method].options, **changes)
+def options_of(name, **changes):
+    return dataclasses.replace(NETWORKS[name].options, **changes)
 
 
-def residual(method, channels, in_channels, stride, total_stride, **changes):
-    return Residual((Place(channels, in_channels, stride, total_stride),), METHODS[method], options_of(method, **changes))
+def residual(name, channels, in_channels, stride, total_stride, **changes):
+    return Residual((Place(channels, in_channels, stride, total_stride),), NETWORKS[name], options_of(name, **changes))
 
 
-def network(method, *blocks, **changes):
-    return MethodResNet(Architecture(blocks, METHODS[method]), options_of(method, **changes), classes=5)
+def network(name, *layers, **changes):
+    return ResidualNetwork(Architecture(layers, NETWORKS[name]), options_of(name, **changes), classes=5)
 
 
-def stem(method, **changes):
+def stem(name, **changes):
     layers = nn.HybridSequential()
-    add_stem(layers, options_of(method, **changes), METHODS[method].stem_end)
+    NETWORKS[name].stem(layers, options_of(name, **changes))
     return layers
-
-
-BIREALNET = dataclasses.replace(resnet.BIREALNET.options, initial_layers='imagenet', init_features=4, conv_kwargs=UNPADDED)
-
-
-def birealnet_block(channels, stride, conv_kwargs=UNPADDED, **arguments):
-    options = dataclasses.replace(BIREALNET, conv_kwargs={**resnet.BIREALNET.convolution, **conv_kwargs})
-    return resnet.ResidualBlock(resnet.Place(4, channels, stride), options, **arguments)
 
 
 def small_quicknet():
@@ -60,7 +53,7 @@ def small_quicknet():
 def xnor_net_plus_unit():
     """A unit whose scales of rows and columns are 1: the authors' library has learned scales of channels only."""
     options = options_of('resnet{}_xnorpp', input_size=20, conv_kwargs=UNPADDED)
-    unit = METHODS['resnet{}_xnorpp'].unit(Place(6, 4, 1, 4), options)
+    unit = NETWORKS['resnet{}_xnorpp'].unit(Place(6, 4, 1, 4), options)
     for name in ('beta', 'gamma'):
         getattr(unit[2], name).grad_req = 'null'
     assert len(learned(unit)) == 4
@@ -135,24 +128,24 @@ CHANGED_WEIGHTS = {  # as after each update
 @pytest.mark.parametrize(
     'file, case, make',
     [
-        ('bireal_net', 'block', lambda: birealnet_block(4, 1)),
-        ('bireal_net', 'halving block', lambda: birealnet_block(8, 2)),
-        ('bireal_net', 'network', lambda: resnet.BinaryResNet(resnet.Architecture((2, 1, 1, 1), resnet.BIREALNET), BIREALNET, classes=5)),
-        ('bnn', 'network', lambda: network('resnet{}_bnn', 2, 2, initial_layers='thumbnail', init_features=4, conv_kwargs=UNPADDED)),
+        ('bireal_net', 'block', lambda: residual('birealnet{}', 4, 4, 1, 4, conv_kwargs=UNPADDED)),
+        ('bireal_net', 'halving block', lambda: residual('birealnet{}', 8, 4, 2, 8, conv_kwargs=UNPADDED)),
+        ('bireal_net', 'network', lambda: network('birealnet{}', 2, 1, 1, 1, **RESNET)),
+        ('bnn', 'network', lambda: network('resnet{}_bnn', 4, 4, initial_layers='thumbnail', init_features=4, conv_kwargs=UNPADDED)),
         ('cbcn', 'convolution 1', lambda: CirculantConv2D(12, 3, 1, 1, **UNPADDED)),
         ('cbcn', 'convolution 2', lambda: CirculantConv2D(12, 3, 2, 1, **UNPADDED)),
         ('cbcn', 'block', lambda: residual('resnet{}_cbcn', 8, 8, 1, 4, conv_kwargs=UNPADDED)),
         ('cbcn', 'halving block', lambda: residual('resnet{}_cbcn', 16, 8, 2, 8, conv_kwargs=UNPADDED)),
         ('dorefa', '2 bits', lambda: DoReFaConv2D(6, 3, padding=1, bits=2)),
         ('dorefa', '4 bits', lambda: DoReFaConv2D(6, 3, padding=1, bits=4)),
-        ('group_net', 'network', lambda: network('groupnet{}', 2, 1, 1, 1, init_features=4, bits=1)),
-        ('group_net', 'first stage', lambda: network('groupnet{}', 2, 1, 1, 1, init_features=4, bits=32)),
+        ('group_net', 'network', lambda: network('groupnet{}', 4, 2, 2, 2, init_features=4, bits=1)),
+        ('group_net', 'first stage', lambda: network('groupnet{}', 4, 2, 2, 2, init_features=4, bits=32)),
         # without the ReLU, the pooling and the classifier after the last stage
-        ('hwgq', 'stages', lambda: sequence(*network('resnet{}_hwgq', 2, 2, init_features=8).features[:5])),
+        ('hwgq', 'stages', lambda: sequence(*network('resnet{}_hwgq', 4, 4, init_features=8).features[:5])),
         ('quicknet', 'network', small_quicknet),
         ('reactnet', 'block', lambda: residual('reactnet{}', 4, 4, 1, 4, conv_kwargs=UNPADDED)),
         ('reactnet', 'halving block', lambda: residual('reactnet{}', 8, 4, 2, 8, conv_kwargs=UNPADDED)),
-        ('reactnet', 'network', lambda: network('reactnet{}', 1, 1, 1, 1, init_features=4, conv_kwargs=UNPADDED)),
+        ('reactnet', 'network', lambda: network('reactnet{}', 2, 2, 2, 2, **RESNET)),
         ('real_to_binary', 'binary', lambda: residual('real_to_binary{}', 16, 16, 1, 1, **REAL_TO_BINARY)),
         ('real_to_binary', 'binary, stride 2', lambda: residual('real_to_binary{}', 32, 16, 2, 2, **REAL_TO_BINARY)),
         ('real_to_binary', 'float', lambda: residual('real_to_binary{}', 16, 16, 1, 1, **REAL_TO_BINARY, bits=32)),
@@ -175,7 +168,7 @@ def test_block_has_the_values_and_gradients_of_the_authors_code(file, case, make
 
 
 def test_latent_weights_of_birealnet_are_not_clipped_as_in_the_authors_code():
-    block = birealnet_block(4, 1, conv_kwargs={}, prefix='')
+    block = residual('birealnet{}', 4, 4, 1, 4)
     weight = block.conv.qconv.weight
     weight.shape = (4, 4, 3, 3)
     weight.initialize('ones')

@@ -1,7 +1,5 @@
 """ResNetE and Bi-Real Net: their block in plain arithmetic, what tells the two apart, maps of odd size."""
 
-import dataclasses
-
 import mxnet as mx
 import numpy as np
 import pytest
@@ -12,25 +10,28 @@ from support.networks import layers_of
 
 from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model
-from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, Place, ResidualBlock
+from model_zoo.residual import NETWORKS, Architecture, Residual
+from model_zoo.units import Place
+
+RESNET_E, BIREALNET = NETWORKS['resnet_e{}'], NETWORKS['birealnet{}']
 
 
-def block_of(variant, in_channels, channels, stride):
-    block = ResidualBlock(Place(in_channels, channels, stride), dataclasses.replace(variant.options, conv_kwargs=variant.convolution))
+def block_of(row, in_channels, channels, stride):
+    block = Residual((Place(channels, in_channels, stride, stride),), row, row.options)
     block.initialize(mx.init.Normal(1))
     return block
 
 
-@pytest.mark.parametrize('variant', [RESNET_E, BIREALNET], ids=['resnet_e', 'birealnet'])
+@pytest.mark.parametrize('row', [RESNET_E, BIREALNET], ids=['resnet_e', 'birealnet'])
 @pytest.mark.parametrize('size', [6, 7])
-def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(variant, size):
-    block, x = block_of(variant, 4, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
+def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(row, size):
+    block, x = block_of(row, 4, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
     y = block(nd.array(x)).asnumpy()
 
     weight = block.conv.qconv.weight.data().asnumpy().astype(np.float64)
     half = -(-size // 2)
     h = conv(signs(x), signs(weight), stride=2)
-    h = h * filter_mean(weight) if variant is BIREALNET else (h + 4 * 9) / 2
+    h = h * filter_mean(weight) if row is BIREALNET else (h + 4 * 9) / 2
     averaged = np.array(
         [
             [x[..., 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].mean(axis=(2, 3), dtype=np.float64) for column in range(half)]
@@ -58,7 +59,7 @@ def test_birealnet_has_no_relu_one_normalization_before_the_blocks_and_scaled_we
     )
 
 
-def test_the_default_clipping_threshold_is_that_of_the_variant():
+def test_the_default_clipping_threshold_is_that_of_its_row():
     thresholds = [
         layers_of(get_model(name, **arguments), BinaryConv2D)[0].qact.threshold
         for name, arguments in (('birealnet18', {}), ('resnet_e18', {}), ('resnet_e18', {'clip_threshold': 1.25}))

@@ -1,7 +1,7 @@
-"""Units of ResNets with the layers of other methods: convolution, normalization, activation and scales in the order of the method.
+"""Parts of residual networks: units, shortcuts and stems, each a function that returns the layers of a method in its order.
 
-A unit is everything between two additions, or half of it if a shortcut goes around two units. `model_zoo.method_resnets` composes
-networks of units and explains how to add a method.
+A unit is everything between two additions, or half of it if a shortcut goes around two units: convolution, normalization, activation and
+scales. `model_zoo.residual` composes networks of these parts and explains how to add one.
 """
 
 import dataclasses
@@ -10,8 +10,10 @@ from typing import Any, Callable, Mapping, Optional, Type
 
 from mxnet.gluon import HybridBlock, nn
 
+from bmx_melius.errors import UserError
+from bmx_melius.nn.channels import GroupedConv2D
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
-from bmx_melius.nn.layers import BinaryConv2D, QActivation
+from bmx_melius.nn.layers import BinaryConv2D, QActivation, QConv2D
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
@@ -19,19 +21,60 @@ from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import FULL_PRECISION
 
-from .layer_options import NetworkOptions
+from .layer_options import NetworkOptions, QuantizerOptions
 from .padding import average_pool, padded
+from .stems import End, add_stem, norm_activation_pool
+
+# --- options --------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(NetworkOptions):
-    """Arguments of `model_zoo.get_model` for all networks of this family; the stem is that of ResNet, as in the cited papers."""
+class ResNetOptions(QuantizerOptions):
+    """Arguments of `model_zoo.get_model` for ResNetE, Bi-Real Net and the residual networks of BMXNet-v2, with the defaults of ResNetE.
+
+    Attributes
+    ----------
+    input_norm : bool
+        Normalize the image by a BatchNorm before the stem.
+    last_gamma : bool
+        Initialize the gamma of the normalization in each block with 0, so that a block is initially its shortcut, as in GluonCV (Goyal et
+        al. 2017, arXiv:1706.02677, section 5.1).
+    binary_shortcut : bool
+        Whether the 1x1 convolutions in shortcuts are binary instead of full-precision, the default of BMXNet-v2.
+    strided_shortcut : bool
+        Whether the 1x1 convolutions in shortcuts have stride 2 instead of an average pooling before them, the default of BMXNet-v2.
+    shortcut_groups : int
+        Groups of the full-precision convolutions in shortcuts.
+    slices : {1, 2, 4, 8}
+        Each convolution computes this fraction of the channels of its stage and is added to these only; there are as many times more
+        convolutions. Blocks that halve the map compute all channels.
+    """
+
+    input_norm: bool = True
+    last_gamma: bool = False
+    binary_shortcut: bool = False
+    strided_shortcut: bool = False
+    shortcut_groups: int = 1
+    slices: int = 1
+
+    def __post_init__(self):
+        if self.slices not in (1, 2, 4, 8):
+            raise UserError(f'slices must be 1, 2, 4 or 8, not {self.slices}')
+        if self.shortcut_groups < 1 or (self.shortcut_groups > 1 and self.binary_shortcut):
+            raise UserError(
+                f'shortcut_groups={self.shortcut_groups}: must be positive, and 1 with binary_shortcut, whose convolutions have no groups'
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodOptions(NetworkOptions):
+    """Arguments of `model_zoo.get_model` for ResNets of other methods; the stem is that of ResNet, as in the cited papers."""
 
     initial_layers: str = 'imagenet'
 
 
 @dataclasses.dataclass(frozen=True)
-class SizedOptions(Options):
+class SizedOptions(MethodOptions):
     """Arguments of `model_zoo.get_model` for networks with parameters for each position of a map, which accept one size of images.
 
     Attributes
@@ -44,7 +87,7 @@ class SizedOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class ShortcutOptions(Options):
+class ShortcutOptions(MethodOptions):
     """Arguments of `model_zoo.get_model` for networks with binary shortcuts: GroupNet and BNN.
 
     Attributes
@@ -58,7 +101,7 @@ class ShortcutOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class GatedOptions(Options):
+class GatedOptions(MethodOptions):
     """Arguments of `model_zoo.get_model` for Real-to-Binary.
 
     Attributes
@@ -68,6 +111,9 @@ class GatedOptions(Options):
     """
 
     stem_prelu: bool = False
+
+
+# --- places ---------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +129,8 @@ class Place:
         Size of the image / size of the output, rounded up.
     kernel_size : int
         3, or 1 in a shortcut.
+    slices, index : int
+        Number of slices of the channels of its output, and the one that it computes and is added to (`ResNetOptions`).
     starts_stage : bool
         Whether it is the first unit with maps of its size.
     ends_block : bool
@@ -96,6 +144,8 @@ class Place:
     stride: int
     total_stride: int
     kernel_size: int = 3
+    slices: int = 1
+    index: int = 0
     starts_stage: bool = False
     ends_block: bool = True
     starts_network: bool = False
@@ -106,17 +156,18 @@ class Place:
         """Whether input and output differ in size or channels, so that a shortcut cannot be the identity."""
         return self.stride > 1 or self.in_channels != self.channels
 
-    def initial_scale(self, options: Options) -> float:
+    def initial_scale(self, options: NetworkOptions) -> float:
         """Return the factor that gives the results of the convolution about unit variance at the start of training.
 
         Sums of n signs have the variance n. The weights of the full-precision counterpart are initialized accordingly.
         """
         return 1.0 if options.bits == FULL_PRECISION else (self.in_channels * self.kernel_size**2) ** -0.5
 
-    def binary_conv(self, options: Options, layer: Type[BinaryConv2D] = BinaryConv2D, **arguments: Any) -> HybridBlock:
+    def binary_conv(self, options: NetworkOptions, layer: Type[BinaryConv2D] = BinaryConv2D, **arguments: Any) -> HybridBlock:
         """Return the convolution of a unit: `layer` with the geometry of this place, the options and `arguments`."""
-        conv = functools.partial(options.binary_conv, self.channels, layer, self.kernel_size, strides=self.stride, **arguments)
-        return padded(functools.partial(conv, in_channels=self.in_channels), self.kernel_size, self.stride, options.same_padding)
+        arguments = {'strides': self.stride, 'in_channels': self.in_channels, **arguments}
+        conv = functools.partial(options.binary_conv, self.channels // self.slices, layer, self.kernel_size, **arguments)
+        return padded(conv, self.kernel_size, self.stride, options.same_padding)
 
 
 def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
@@ -126,20 +177,23 @@ def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
     return sequence
 
 
+Part = Callable[[Place, Any], Optional[HybridBlock]]  # of a place and options: layers, or None
+
+
 # --- shortcuts where size or channels change ------------------------------------------------------------------------------------------
 
 
-def pooled_shortcut(place: Place, options: Options) -> HybridBlock:
+def pooled_shortcut(place: Place, options: MethodOptions) -> HybridBlock:
     """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
     return chain(_pool(place), nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
-def projected_shortcut(place: Place, options: Options) -> HybridBlock:
+def projected_shortcut(place: Place, options: MethodOptions) -> HybridBlock:
     """Return a float 1x1 convolution with the stride of the place, and a BN (ResNet, option B)."""
     return chain(nn.Conv2D(place.channels, 1, place.stride, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
-def averaged_projection(place: Place, options: Options) -> HybridBlock:
+def averaged_projection(place: Place, options: MethodOptions) -> HybridBlock:
     """Return a float 1x1 convolution, a BN and 2x2 average pooling (CBCN)."""
     return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), _pool(place))
 
@@ -148,7 +202,7 @@ def _pool(place):
     return average_pool(place.stride) if place.stride > 1 else None
 
 
-def quantized_shortcut(convolution: Callable[[Place, Options], HybridBlock]) -> Callable[[Place, ShortcutOptions], HybridBlock]:
+def quantized_shortcut(convolution: Part) -> Part:
     """Return the function of the shortcut with this quantized 1x1 convolution and a BN, or a float one and a BN (`ShortcutOptions`)."""
 
     def shortcut(place, options):
@@ -157,7 +211,39 @@ def quantized_shortcut(convolution: Callable[[Place, Options], HybridBlock]) -> 
     return shortcut
 
 
+def resnet_shortcut(place: Place, options: ResNetOptions, last_norm: bool = True, **convolution: Any) -> HybridBlock:
+    """Return 2x2 average pooling, a 1x1 convolution and, with `last_norm`, a BN, as the options choose.
+
+    `convolution` has arguments of a binary one.
+    """
+    pool = None if options.strided_shortcut else _pool(place)
+    place = dataclasses.replace(place, stride=1) if pool else place
+    if options.binary_shortcut:
+        conv = place.binary_conv(options, prefix='sc_', **convolution)
+    else:
+        layer = functools.partial(GroupedConv2D, groups=options.shortcut_groups) if options.shortcut_groups > 1 else nn.Conv2D
+        conv = layer(place.channels, kernel_size=1, strides=place.stride, use_bias=False, prefix='sc_conv_')
+    return chain(pool, conv, options.norm() if last_norm else None)
+
+
+def binet_shortcut(place: Place, options: ResNetOptions) -> HybridBlock:
+    """Return 2x2 average pooling and a 1x1 convolution with binary weights whose input is not binary (BiNet of BMXNet-v2)."""
+    quantizer = {'bits': options.bits, 'quantization': options.quantization or 'sign'}
+    return chain(_pool(place), QConv2D(place.channels, 1, in_channels=place.in_channels, prefix='sc_qconv0_', **quantizer))
+
+
 # --- units ----------------------------------------------------------------------------------------------------------------------------
+
+
+def resnet_unit(place: Place, options: ResNetOptions, norm_first: bool = False, **convolution: Any) -> nn.HybridSequential:
+    """Return convolution and BN; with `norm_first`, if a BN begins the block, without a BN before the addition.
+
+    The number of input channels is inferred in the first forward pass, as in BMXNet-v2: the weights of a seed depend on it.
+    """
+    conv = place.binary_conv(options, in_channels=0, **convolution)
+    if not place.ends_block:
+        return chain(conv, options.norm())
+    return chain(conv, None if norm_first else options.norm(gamma_initializer='zeros' if options.last_gamma else 'ones'))
 
 
 def hard_tanh(channels: int = 0) -> HybridBlock:
@@ -165,7 +251,7 @@ def hard_tanh(channels: int = 0) -> HybridBlock:
     return QActivation(bits=FULL_PRECISION, method='clip')
 
 
-def bnn_convolution(place: Place, options: Options) -> HybridBlock:
+def bnn_convolution(place: Place, options: MethodOptions) -> HybridBlock:
     """Return sign and convolution (`bmx_melius.nn.methods.bnn`). The gradient of sign includes that of the hard tanh before it.
 
     Weight decay applies to all weights, as in the authors' ResNet. With ``bits=32`` the hard tanh takes the place of sign.
@@ -174,14 +260,9 @@ def bnn_convolution(place: Place, options: Options) -> HybridBlock:
     return place.binary_conv(options, no_offset=True, weight_threshold=1, weight_decay=True, activation_method=method)
 
 
-def bnn_unit(place: Place, options: Options) -> HybridBlock:
+def bnn_unit(place: Place, options: MethodOptions) -> HybridBlock:
     """Return sign, convolution and, if no addition follows, BN."""
     return chain(bnn_convolution(place, options), None if place.ends_block else options.norm())
-
-
-def norm_and_hard_tanh(place: Place, options: Options) -> Optional[HybridBlock]:
-    """Return BN and hard tanh, which follow all additions of BNN but the last."""
-    return None if place.ends_network else chain(options.norm(), hard_tanh())
 
 
 def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
@@ -191,30 +272,30 @@ def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
     return chain(options.norm(), conv, LearnedScale(place.channels, size, place.initial_scale(options)))
 
 
-def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
+def strong_baseline_unit(place: Place, options: MethodOptions) -> HybridBlock:
     """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.nn.methods.real_to_binary`)."""
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
     return chain(options.norm(), conv, Scale(place.channels, place.initial_scale(options)), PReLU(place.channels))
 
 
-def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
+def real_to_binary_unit(place: Place, options: MethodOptions) -> HybridBlock:
     """Return BN, sign, convolution, gate and PReLU (`bmx_melius.nn.methods.real_to_binary`). With ``bits=32`` tanh replaces sign."""
     method = 'tanh' if options.bits == FULL_PRECISION else 'sign'
     conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1, activation_method=method)
     return chain(options.norm(), conv, PReLU(place.channels))
 
 
-def reactnet_unit(place: Place, options: Options) -> HybridBlock:
+def reactnet_unit(place: Place, options: MethodOptions) -> HybridBlock:
     """Return RSign, convolution and BN (`bmx_melius.nn.methods.reactnet`); RPReLU follows the addition."""
     return chain(Shift(place.in_channels), place.binary_conv(options, **BIREAL_CONVOLUTION), options.norm())
 
 
-def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+def convolution_and_norm(layer: Type[BinaryConv2D]) -> Part:
     """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN."""
     return lambda place, options: chain(place.binary_conv(options, layer), options.norm())
 
 
-def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+def norm_and_convolution(layer: Type[BinaryConv2D]) -> Part:
     """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
     return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
 
@@ -222,7 +303,7 @@ def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options]
 PLAIN = {'scale': False, 'center': False}  # a normalization without learned numbers
 
 
-def normalized_unit(layer: Type[BinaryConv2D], norm: Optional[Mapping[str, Any]] = None) -> Callable[[Place, Options], HybridBlock]:
+def normalized_unit(layer: Type[BinaryConv2D], norm: Optional[Mapping[str, Any]] = None) -> Part:
     """Return the function of the unit of HWGQ and LQ-Net: BN, a convolution of the class `layer`, and a further BN before an addition.
 
     The first unit of a stage begins with the convolution: its input is normalized by the stem, or by `norm_and_relu` or a BN that the
@@ -236,27 +317,64 @@ def normalized_unit(layer: Type[BinaryConv2D], norm: Optional[Mapping[str, Any]]
     return unit
 
 
-def syq_unit(place: Place, options: Options) -> HybridBlock:
+def syq_unit(place: Place, options: MethodOptions) -> HybridBlock:
     """Return BN and convolution with 2-bit activations and scaled binary weights (`bmx_melius.nn.methods.syq`)."""
     return chain(options.norm(), place.binary_conv(options, SYQConv2D, initial_scale=place.initial_scale(options)))
 
 
-def group_net_convolution(place: Place, options: Options) -> HybridBlock:
+def group_net_convolution(place: Place, options: MethodOptions) -> HybridBlock:
     """Return sign and scaled convolution (`bmx_melius.nn.methods.group_net`). With ``bits=32`` tanh takes the place of sign."""
     method = 'tanh' if options.bits == FULL_PRECISION else 'approx_sign'
     return place.binary_conv(options, activation_method=method, **GROUP_NET_CONVOLUTION)
 
 
-def group_net_unit(place: Place, options: Options) -> HybridBlock:
+def group_net_unit(place: Place, options: MethodOptions) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.nn.methods.group_net`)."""
     return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
 
 
-def relu(place: Place, options: Options) -> HybridBlock:
-    """Return the ReLU that follows an addition of ResNet."""
+# --- other layers: before blocks, after additions, at the end of a network ------------------------------------------------------------
+
+
+def norm(place: Place, options: NetworkOptions) -> HybridBlock:
+    """Return a BN."""
+    return options.norm()
+
+
+def relu(place: Place, options: NetworkOptions) -> HybridBlock:
+    """Return a ReLU."""
     return nn.Activation('relu')
 
 
-def norm_and_relu(options: Options) -> HybridBlock:
-    """Return BN and ReLU, which follow the last addition where units begin with a BN, and in LQ-Net that of each stage."""
+def norm_and_relu(place: Place, options: NetworkOptions) -> HybridBlock:
+    """Return BN and ReLU."""
     return chain(options.norm(), nn.Activation('relu'))
+
+
+def norm_and_hard_tanh(place: Place, options: NetworkOptions) -> HybridBlock:
+    """Return BN and hard tanh."""
+    return chain(options.norm(), hard_tanh())
+
+
+def where_shape_changes(part: Part) -> Part:
+    """Return the function of a part that only blocks have whose output has another shape than their input."""
+    return lambda place, options: part(place, options) if place.changes_shape else None
+
+
+# --- stems: functions (features, options) that return the total stride, as `add_stem` does --------------------------------------------
+
+
+def image_stem(features: nn.HybridSequential, options: ResNetOptions, end: End = norm_activation_pool, last_norm: bool = False) -> int:
+    """Add a BN of the image, if the options have it, a stem and, with `last_norm`, a BN."""
+    if options.input_norm:
+        features.add(options.norm(scale=False, epsilon=2e-5))
+    stride = add_stem(features, options, end)
+    if last_norm:
+        features.add(options.norm())
+    return stride
+
+
+def real_to_binary_stem(features: nn.HybridSequential, options: GatedOptions) -> int:
+    """Add a stem with BN, PReLU or ReLU, and max pooling."""
+    activation = {'activation': PReLU} if options.stem_prelu else {}
+    return add_stem(features, options, functools.partial(norm_activation_pool, **activation))
