@@ -271,7 +271,7 @@ def get_model(
     **kwargs
         Options of the network: ``initial_layers`` and ``init_features`` (`model_zoo.layer_options.NetworkOptions`), ``clip_threshold``,
         ``bits``, ``weight_bits``, ``norm_layer``, ``norm_kwargs``, ``conv_kwargs``, ``same_padding``
-        (`model_zoo.layer_options.LayerOptions`), options of its family (`Options` in its module, of residual networks in `model_zoo.units`),
+        (`model_zoo.layer_options.LayerOptions`), options of its family (`Options` in its module; residual ones in `model_zoo.units`),
         ``prefix`` and ``params`` as in every Gluon block. ``meliusnet_flex`` also has ``block_numbers``, ``transitions``, ``groups``,
         ``block`` and ``pool_first`` (`model_zoo.meliusnet.Architecture`). They must not contradict what pretrained weights require.
 
