@@ -66,7 +66,7 @@ class Node:
     @property
     def sources(self) -> List['Node']:
         """Inputs whose values the node reads, without those of which it reads only the shape."""
-        return self.inputs[: _VALUES_READ.get(self.operator)]
+        return self.inputs[: _VALUES_READ.get(self.operator or '')]
 
 
 @dataclasses.dataclass(eq=False)
@@ -120,7 +120,7 @@ def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tup
     """
     shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
     for given, shape in shapes.items():
-        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
+        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in shape):
             raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
         if math.prod(shape) > _MAX_ELEMENTS:
             raise UserError(

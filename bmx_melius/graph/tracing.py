@@ -4,7 +4,7 @@ import collections
 import json
 import os
 import re
-from typing import Sequence, Union
+from typing import Sequence, Set, Union
 
 import mxnet as mx
 
@@ -54,7 +54,7 @@ def read_graph(network: Network, input_shape: InputShape) -> Graph:
     shapes_of = collections.defaultdict(list)
     for (index, _, _), shape in zip(described.heads, output_shapes):  # the outputs of a node are consecutive
         shapes_of[index].append(shape)
-    labels = set()
+    labels: Set[str] = set()
     for index, entry in enumerate(described.nodes):
         inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
         is_variable = entry['op'] == 'null'
@@ -72,7 +72,7 @@ def read_graph(network: Network, input_shape: InputShape) -> Graph:
         )
         if 'subgraphs' in entry:
             raise UserError(f'node {node.name} ({node.operator}) contains a subgraph (a loop or a fused operator), which is not supported')
-        if not is_variable and node.operator.endswith('Output'):  # SoftmaxOutput and similar operators have a label as input
+        if node.operator and node.operator.endswith('Output'):  # SoftmaxOutput and similar operators have a label as input
             labels.update(source.name for source in inputs[1:])
         graph.nodes.append(node)
     for node in graph.nodes:

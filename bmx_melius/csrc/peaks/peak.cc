@@ -55,10 +55,12 @@ constexpr Method kMethods[] = {
     {"amx", "xor, popcount, add", MacKind::binary, popcount_avx512},
     {"amx", "carry-save", MacKind::binary, carry_save_avx512},
     {"amx", "lookup", MacKind::binary, lookup_avx512},
-    {"amx", "tile product", MacKind::binary, tiles_amx},
+    {"amx", "tile product", MacKind::binary, binary_tiles_amx},
+    {"amx", "tile product of zeros", MacKind::binary, zero_tiles_amx},
     {"amx", "fused multiply-add", MacKind::floats, float_avx512},
     {"amx", "dot products of bytes", MacKind::int8, int8_avx512},
-    {"amx", "tile product", MacKind::int8, tiles_amx},
+    {"amx", "tile product", MacKind::int8, byte_tiles_amx},
+    {"amx", "tile product of zeros", MacKind::int8, zero_tiles_amx},
 #endif
 #ifdef BMX_HAVE_NEON
     {"neon", "xor, popcount of bytes, add", MacKind::binary, popcount_neon},
