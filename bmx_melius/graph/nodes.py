@@ -120,7 +120,11 @@ def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tup
     """
     shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
     for given, shape in shapes.items():
-        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in shape):
+        if (
+            not isinstance(shape, (tuple, list))
+            or not shape
+            or not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in shape)
+        ):
             raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
         if math.prod(shape) > _MAX_ELEMENTS:
             raise UserError(
