@@ -15,6 +15,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_kernels.h"
@@ -28,24 +29,7 @@ namespace {
 
 constexpr int kPlaneUnits = kChunk / kUnitBytes;
 
-// --- packing
-
-// Expands a plane: one or two units.
-void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
-    const __m512i ones = _mm512_set1_epi8(1);
-    if (units == kPlaneUnits) {
-        for (int pixel = 0; pixel < pixels; ++pixel, words += stride, packed += packed_stride) {
-            uint64_t bits;
-            std::memcpy(&bits, words, sizeof(bits));
-            _mm512_storeu_si512(packed, _mm512_maskz_mov_epi8(bits, ones));
-        }
-    } else {
-        for (int pixel = 0; pixel < pixels; ++pixel, words += stride, packed += packed_stride) {
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed),
-                                _mm256_maskz_mov_epi8(*words, _mm512_castsi512_si256(ones)));
-        }
-    }
-}
+// --- packing: planes are expanded by `expand` of binary_tiles_amx.h
 
 void count(const uint32_t* words, ptrdiff_t stride, int pixels, int units, int32_t* counts) {
     int pixel = 0;
@@ -347,12 +331,13 @@ class Convolution {
     explicit Convolution(const BinaryConvRun& run)
         : run_(run),
           lines_(lines_of(run)),
-          steps_(Steps(*run.conv).count()),
+          layer_steps_(*run.conv),
+          steps_(layer_steps_.count()),
           scratch_(*run.conv, run.rows, run.columns),
           weights_(static_cast<uint8_t*>(run.scratch)),
           offsets_(reinterpret_cast<ptrdiff_t*>(weights_ + scratch_.offsets)),
           results_(run, lines_, reinterpret_cast<const int32_t*>(prepared() + tiles_bytes(*run.conv)), set_bits()) {
-        Steps(*run.conv).find_offsets(run, offsets_);
+        layer_steps_.find_offsets(run, offsets_);
         sum_set_bits();
         configure_tiles(lines_.rows);
     }
@@ -470,7 +455,7 @@ class Convolution {
 
     template <int kTiles, int kStrips>
     void compute(const Block& block, const uint8_t* weights) {
-        const ptrdiff_t group = block.strips[0].group * ptrdiff_t(Steps(*run_.conv).planes) * run_.plane_bytes;
+        const ptrdiff_t group = block.strips[0].group * ptrdiff_t(layer_steps_.planes) * run_.plane_bytes;
         const uint8_t* const windows[2] = {block.windows[0] + group, block.windows[kTiles - 1] + group};
         const ptrdiff_t to_second = ptrdiff_t(steps_) * kTileBytes;
         multiply<kTiles, kStrips, true>(windows, offsets_[0], weights, to_second);
@@ -535,7 +520,8 @@ class Convolution {
 
     const BinaryConvRun& run_;
     const Lines lines_;
-    const int steps_;
+    const Steps layer_steps_;
+    const int steps_;  // their number
     const Scratch scratch_;
     uint8_t* const weights_;  // expanded
     ptrdiff_t* const offsets_;
@@ -546,11 +532,8 @@ class Convolution {
 };
 
 void convolve(const BinaryConvRun& run) {
-    if (run.type == DataType::f32) {
-        Convolution<float>(run).compute();
-    } else {
-        Convolution<int16_t>(run).compute();
-    }
+    visit_typed(run.type, run.output,
+                [&](auto* output) { Convolution<std::decay_t<decltype(*output)>>(run).compute(); });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_kernels.h"
@@ -22,31 +23,6 @@
 
 namespace bmx {
 namespace {
-
-// --- packing
-
-// Expands two units (or the last one) at a time for all pixels.
-void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
-    const __m512i ones = _mm512_set1_epi8(1);
-    int unit = 0;
-    for (; unit + 2 <= units; unit += 2) {
-        const uint32_t* from = words + unit;
-        uint8_t* to = packed + unit * kUnitBytes;
-        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
-            uint64_t bits;
-            std::memcpy(&bits, from, sizeof(bits));
-            _mm512_storeu_si512(to, _mm512_maskz_mov_epi8(bits, ones));
-        }
-    }
-    if (unit == units) {
-        return;
-    }
-    const uint32_t* from = words + unit;
-    uint8_t* to = packed + unit * kUnitBytes;
-    for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_maskz_mov_epi8(*from, _mm512_castsi512_si256(ones)));
-    }
-}
 
 // --- weights: for each strip the tiles of bits in the order of use, then for each strip the constants added to the
 // sums
@@ -359,11 +335,8 @@ class Convolution {
 };
 
 void convolve(const BinaryConvRun& run) {
-    if (run.type == DataType::f32) {
-        Convolution<float>(run).compute();
-    } else {
-        Convolution<int16_t>(run).compute();
-    }
+    visit_typed(run.type, run.output,
+                [&](auto* output) { Convolution<std::decay_t<decltype(*output)>>(run).compute(); });
 }
 
 }  // namespace

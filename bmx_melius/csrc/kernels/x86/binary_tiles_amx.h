@@ -1,7 +1,10 @@
-// Division of the output of binary layers into tiles of pixels for AMX.
+// Expansion of bits to the bytes of tiles for AMX, and division of the output of binary layers into tiles of pixels.
 #pragma once
+#include <immintrin.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_kernels.h"
@@ -12,6 +15,29 @@ namespace {
 
 constexpr int kUnitBytes = 32;
 constexpr int kChunk = kTileRowBytes;  // elements of a window per tile instruction
+
+// Expands two units (or the last one) at a time for all pixels.
+void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    int unit = 0;
+    for (; unit + 2 <= units; unit += 2) {
+        const uint32_t* from = words + unit;
+        uint8_t* to = packed + unit * kUnitBytes;
+        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
+            uint64_t bits;
+            std::memcpy(&bits, from, sizeof(bits));
+            _mm512_storeu_si512(to, _mm512_maskz_mov_epi8(bits, ones));
+        }
+    }
+    if (unit == units) {
+        return;
+    }
+    const uint32_t* from = words + unit;
+    uint8_t* to = packed + unit * kUnitBytes;
+    for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_maskz_mov_epi8(*from, _mm512_castsi512_si256(ones)));
+    }
+}
 
 // The output as lines of pixels with equidistant windows, divided into tiles of nearly equal numbers of rows. The last
 // tile of a line ends with the line and may repeat rows of the previous one.
