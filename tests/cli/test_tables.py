@@ -305,9 +305,8 @@ def test_the_table_of_networks_in_the_readme_has_published_accuracies_our_counts
 
 def test_the_first_table_of_the_readme_has_measured_times_our_counts_and_published_accuracies(printed):
     rows = {row['counted']['network']: row for table in (1, 4) for row in printed['tables'][table - 1]['rows'] if row['counted']}
-    (section,) = re.findall(
-        r'^### Intel Xeon \(Emerald Rapids\), AVX-512 without AMX.*?(?=^### )', (ROOT / 'benchmarks' / 'README.md').read_text('utf-8'), re.MULTILINE | re.DOTALL
-    )
+    text = (ROOT / 'benchmarks' / 'README.md').read_text('utf-8')
+    (section,) = re.findall(r'^### Intel Xeon \(Emerald Rapids\), AVX-512 without AMX.*?(?=^### )', text, re.MULTILINE | re.DOTALL)
     cells = [cell for line in re.findall(r'^\| (.*) \|$', section, re.MULTILINE) for cell in line.replace('*', '').split(' | ')]
     measured = {label: figures.split(', ') for label, figures in zip(cells, cells[1:])}
     int8 = cells[cells.index('the same, int8') + 1].split(', ')  # of ONNX Runtime, whose rows come before those of LiteRT
