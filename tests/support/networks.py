@@ -40,8 +40,7 @@ def of_size(name, size, full=False):
 
 def cases(names, *others):
     """Return parameters for `pytest.mark.parametrize`, each a name, or a name and `others`; those of deep networks are for long runs."""
-    marks = {True: [pytest.mark.long], False: []}
-    return [pytest.param(name, *others, marks=marks[name in _LONG]) for name in names]
+    return [pytest.param(name, *others, marks=[pytest.mark.long] if name in _LONG | DEEPER else []) for name in names]
 
 
 def layers_of(net, kind):

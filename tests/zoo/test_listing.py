@@ -92,8 +92,13 @@ def test_misspelt_names_and_arguments_get_suggestions(name, arguments, words):
     assert len(str(refusal.value)) < 500
 
 
-@pytest.mark.parametrize('kind', ['file', 'folder'])
-@pytest.mark.parametrize('arguments', [['summary', 'meliusnet22'], ['models'], ['train', '--help'], ['tables', '--table', '1'], ['info']])
+@pytest.mark.parametrize(
+    'kind, arguments',
+    [
+        *(('file', arguments) for arguments in (['summary', 'meliusnet22'], ['train', '--help'], ['info'])),
+        *(('folder', arguments) for arguments in (['models'], ['tables', '--table', '1'])),
+    ],
+)
 def test_a_file_or_folder_of_the_name_of_the_zoo_is_reported(kind, arguments, tmp_path):
     place = tmp_path / 'model_zoo.py' if kind == 'file' else tmp_path / 'model_zoo' / '__init__.py'
     place.parent.mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ import pytest
 from mxnet import nd
 from mxnet.gluon import nn
 from support.conversions import imported
-from support.networks import layers_of, of_size
+from support.networks import cases, layers_of, of_size
 from support.paths import ROOT
 
 from bmx_melius import BinaryConv2D, ScaledBinaryConv2D, UserError
@@ -25,15 +25,13 @@ SMALL = (1, 3, 64, 64)
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in get_model_list()),  # None: the default of the network
+        *cases(get_model_list(), None),  # None: the default of the network
         *(('resnet_e18', stem) for stem in STEMS),
         ('meliusneta', 'imagenet'),
         ('meliusneta', 'thumbnail'),
     ],
 )
 def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path, long_run):
-    if name in ('resnet34_abcnet', 'resnet34_benn') and not long_run:
-        pytest.skip('hundreds of binary convolutions take long; the network with 18 layers has the same ones (make test-long)')
     size = 16 if initial_layers == 'thumbnail' else 64
     x = nd.random.normal(shape=(1, 3, size, size))
     stem = {'initial_layers': initial_layers} if initial_layers else {}
