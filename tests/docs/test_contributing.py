@@ -76,7 +76,6 @@ USE_NETWORK = """
 import gluoncv
 from model_zoo import get_model, get_model_list
 
-(name,) = sys.argv[1:]
 assert name in get_model_list()
 assert type(gluoncv.model_zoo.get_model(name)) is type(get_model(name))
 assert main(['summary', name]) == 0
@@ -96,14 +95,12 @@ assert passed(name + ' and same_logits', 'tests/zoo/test_zoo.py') == 1
 USE_STUDY = """
 import run
 
-(name,) = sys.argv[1:]
 assert run.main(['--list']) == 0
 assert run.main([name, '--dry-run']) == 0
 assert passed('every_command_of_a_study and ' + name, 'tests/training/test_experiments.py') == 2
 """
 
 USE_PROTOCOL = """
-(name,) = sys.argv[1:]
 parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', prefix], model_zoo)
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
 chosen = f'(values_of_the_documentation or trains_all_layers) and {name} or presets_are_those_of_the_documentation'
@@ -111,44 +108,41 @@ assert passed(chosen, 'tests/training/test_presets.py') == 3
 """
 
 USE_QUANTIZER = """
-(method,) = sys.argv[1:]
 beyond = np.nextafter(np.float32(1.3), np.float32(2))
 x = np.array([0, -0.0, 0.5, -0.25, 1.3, -1.3, beyond, -beyond, 5, np.inf, -np.inf], np.float32)
 data = mx.nd.array(x)
 data.attach_grad()
 with mx.autograd.record():
-    y = bmx.QActivation(method=method)(data)
+    y = bmx.QActivation(method=name)(data)
 y.backward()
 assert np.array_equal(y.asnumpy(), np.where(x >= 0, 1, -1))
 expected = np.where(np.abs(x) <= np.float32(1.3), 2 * (1 - np.tanh(2 * x.astype(float)) ** 2), 0)
 np.testing.assert_allclose(data.grad.asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 net = nn.HybridSequential()
-net.add(nn.BatchNorm(), bmx.BinaryConv2D(40, 3, padding=1, activation_method=method, quantization=method))
-net.add(nn.BatchNorm(), bmx.BinaryConv2D(8, 3, padding=1, pad_value=0, activation_method=method, quantization=method), nn.Flatten())
-net.add(nn.BatchNorm(), bmx.QActivation(method=method), bmx.QDense(3, quantization=method))
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(40, 3, padding=1, activation_method=name, quantization=name))
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(8, 3, padding=1, pad_value=0, activation_method=name, quantization=name), nn.Flatten())
+net.add(nn.BatchNorm(), bmx.QActivation(method=name), bmx.QDense(3, quantization=name))
 net.initialize(mx.init.Normal(1))
 x = mx.nd.random.normal(shape=(2, 33, 7, 9))
 assert bmx.check(net, x).problems == []
 y, _ = convert(net, x)
 assert np.array_equal(bmx.Session(f'{prefix}-packed')(x.asnumpy()), y)
-assert passed(method, 'tests/nn/test_quantizers.py') == 7
+assert passed(name, 'tests/nn/test_quantizers.py') == 7
 """
 
-USES = {
-    'a row adds a network': (USE_NETWORK, 'meliusnet25'),
-    'a unit and a row add a residual network': (USE_NETWORK, 'resnet18_prelu'),
-    'a file adds a family of networks': (USE_NETWORK, 'plainnet3'),
-    'a file adds a study': (USE_STUDY, 'thresholds'),
-    'a row adds a protocol': (USE_PROTOCOL, 'long'),
-    'a row adds a quantizer that is trained and packed': (USE_QUANTIZER, 'tanh_sign'),
-}
+USES = [
+    (USE_NETWORK, 'meliusnet25'),  # a row
+    (USE_NETWORK, 'resnet18_prelu'),  # a unit and a row
+    (USE_NETWORK, 'plainnet3'),  # a family of networks, in a file
+    (USE_STUDY, 'thresholds'),  # a file
+    (USE_PROTOCOL, 'long'),  # a row
+    (USE_QUANTIZER, 'tanh_sign'),  # a row: it is trained and packed
+]
 
 
-@pytest.mark.parametrize('what', USES)
-def test_what_a_recipe_adds_can_be_used(what, project):
-    program, name = USES[what]
-    project.run(BEGIN + program, name)
+def test_what_the_recipes_add_can_be_used(project):
+    project.run(BEGIN + ''.join(f'print(name := {name!r}, flush=True)\n{program}' for program, name in USES))
 
 
 USE_OPERATIONS = """

@@ -1,10 +1,11 @@
 """Small training images for tests, as folders and as record files packed by MXNet's im2rec."""
 
+import contextlib
 import io
 import os
+import runpy
 import struct
-import subprocess
-import sys
+import unittest.mock
 
 import cv2
 import mxnet as mx
@@ -59,8 +60,9 @@ def pack_list(root, prefix, lines):
     """Pack images in `root`, given as lines of a list, into PREFIX.{lst,rec,idx} by MXNet's im2rec."""
     with open(f'{prefix}.lst', 'w') as file:
         file.writelines(lines)
-    command = [sys.executable, '-m', 'mxnet.tools.im2rec', str(prefix), str(root), '--pass-through']
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    arguments = ['im2rec', str(prefix), str(root), '--pass-through']
+    with unittest.mock.patch('sys.argv', arguments), contextlib.redirect_stdout(io.StringIO()):
+        runpy.run_module('mxnet.tools.im2rec', run_name='__main__')['record'].close()
 
 
 def write_records(prefix, images, labels=None):
