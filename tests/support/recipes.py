@@ -4,8 +4,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 from bmx_melius.deployment.program.operation_table import OPERATIONS
 from support.paths import ROOT
@@ -57,15 +55,6 @@ class Project:
         """Run a program in Python in the copy, in a new process; return what it printed."""
         path = os.pathsep.join(str(self.folder / name) for name in ('', 'tests', 'tools', 'experiments'))
         return run_python(program, *arguments, cwd=self.folder, path=path, **environment).stdout
-
-    def compile(self):
-        """Compile the engine without optimization, in a third of the time."""
-        compiler = self.folder / 'bin' / 'g++'
-        compiler.parent.mkdir()
-        compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -O0\n')
-        compiler.chmod(0o755)
-        command = [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', 'build_ext', '--inplace']
-        subprocess.run(command, cwd=self.folder, env={**os.environ, 'CXX': str(compiler)}, check=True)
 
 
 def code_of(section, language='python'):
