@@ -5,6 +5,7 @@
 
 import pathlib
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -49,12 +50,12 @@ def _enumeration(name, members):
     return _wrapped(f'enum class {name} ', members, ';')
 
 
-def _attribute_members():
-    """Return the attributes of all operations: name -> value for operations that do not have it."""
+def _all_attributes():
+    """Return the attributes of all operations: name -> limits, which are those of every operation that has it."""
     found = {}
     for row in OPERATIONS.values():
-        for name, (low, _) in row.attributes.items():
-            assert found.setdefault(name, max(low, 0)) == max(low, 0), name
+        for name, allowed in row.attributes.items():
+            assert found.setdefault(name, allowed) == allowed, name
     return found
 
 
@@ -62,13 +63,17 @@ def _camel(name):
     return ''.join(part.title() for part in name.split('_'))
 
 
+def _attribute(name, low, high):
+    return f'inline constexpr AttributeRow k{_camel(name)} = {{"{name}", &AttributeValues::{name}, {low}, {high}}};'
+
+
 def _attributes(name, row):
-    rows = [f'{{"{attribute}", &AttributeValues::{attribute}, {low}, {high}}}' for attribute, (low, high) in row.attributes.items()]
-    return f'inline constexpr AttributeRow k{_camel(name)}Attributes[] = {{\n' + ''.join(f'    {one},\n' for one in rows) + '};'
+    text = f'inline constexpr AttributeRow k{_camel(name)}Attributes[] = {{{", ".join(f"k{_camel(one)}" for one in row.attributes)}}};'
+    return textwrap.fill(text, WIDTH, subsequent_indent='    ')
 
 
 def _row(name, row):
-    attributes = f'{{k{_camel(name)}Attributes, {len(row.attributes)}}}' if row.attributes else '{nullptr, 0}'
+    attributes = f'{{attributes::k{_camel(name)}Attributes, {len(row.attributes)}}}' if row.attributes else '{nullptr, 0}'
     fields = [
         f'"{name}"',
         *map(str, row.inputs),
@@ -112,7 +117,8 @@ def header():
     elementwise = [name for name, row in OPERATIONS.items() if row.elementwise == 'channels']
     combinations = [name for name, row in OPERATIONS.items() if row.elementwise == 'values']
     assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
-    members = ''.join(f'    int {name} = {neutral};\n' for name, neutral in _attribute_members().items())
+    attributes = _all_attributes()
+    members = ''.join(f'    int {name} = {max(low, 0)};\n' for name, (low, _) in attributes.items())
     names = ', '.join(f'Op::{name}' for name in operation_table.EPILOGUE)
     shapes = [f'{name}_shape' for name in SHAPES]
     max_arrays = max(len(row.arrays) for row in OPERATIONS.values())
@@ -193,7 +199,12 @@ struct OperationRow {{
     AttributeRows attributes;  // in the order of the file
 }};
 
+// Attributes with their limits, and those of each operation.
+namespace attributes {{
+{nl.join(_attribute(name, *allowed) for name, allowed in attributes.items())}
+
 {nl.join(_attributes(name, row) for name, row in OPERATIONS.items() if row.attributes)}
+}}  // namespace attributes
 
 // By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {{

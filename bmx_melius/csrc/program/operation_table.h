@@ -187,165 +187,100 @@ struct OperationRow {
     AttributeRows attributes;  // in the order of the file
 };
 
-inline constexpr AttributeRow kConvAttributes[] = {
-    {"out_channels", &AttributeValues::out_channels, 1, 1048576},
-    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
-    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
-    {"stride_h", &AttributeValues::stride_h, 1, 255},
-    {"stride_w", &AttributeValues::stride_w, 1, 255},
-    {"pad_top", &AttributeValues::pad_top, 0, 255},
-    {"pad_left", &AttributeValues::pad_left, 0, 255},
-    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
-    {"pad_right", &AttributeValues::pad_right, 0, 255},
-    {"dilation_h", &AttributeValues::dilation_h, 1, 255},
-    {"dilation_w", &AttributeValues::dilation_w, 1, 255},
-    {"groups", &AttributeValues::groups, 1, 1048576},
-    {"has_bias", &AttributeValues::has_bias, 0, 1},
-    {"half", &AttributeValues::half, 0, 1},
-};
-inline constexpr AttributeRow kBinaryConvAttributes[] = {
-    {"out_channels", &AttributeValues::out_channels, 1, 1048576},
-    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
-    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
-    {"stride_h", &AttributeValues::stride_h, 1, 255},
-    {"stride_w", &AttributeValues::stride_w, 1, 255},
-    {"pad_top", &AttributeValues::pad_top, 0, 255},
-    {"pad_left", &AttributeValues::pad_left, 0, 255},
-    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
-    {"pad_right", &AttributeValues::pad_right, 0, 255},
-    {"dilation_h", &AttributeValues::dilation_h, 1, 255},
-    {"dilation_w", &AttributeValues::dilation_w, 1, 255},
-    {"groups", &AttributeValues::groups, 1, 1048576},
-    {"pad_value", &AttributeValues::pad_value, -1, 1},
-    {"offset", &AttributeValues::offset, 0, 1},
-    {"planes", &AttributeValues::planes, 1, 255},
-};
-inline constexpr AttributeRow kMaxPoolAttributes[] = {
-    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
-    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
-    {"stride_h", &AttributeValues::stride_h, 1, 255},
-    {"stride_w", &AttributeValues::stride_w, 1, 255},
-    {"pad_top", &AttributeValues::pad_top, 0, 255},
-    {"pad_left", &AttributeValues::pad_left, 0, 255},
-    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
-    {"pad_right", &AttributeValues::pad_right, 0, 255},
-    {"ceil", &AttributeValues::ceil, 0, 1},
-};
-inline constexpr AttributeRow kAvgPoolAttributes[] = {
-    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
-    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
-    {"stride_h", &AttributeValues::stride_h, 1, 255},
-    {"stride_w", &AttributeValues::stride_w, 1, 255},
-    {"pad_top", &AttributeValues::pad_top, 0, 255},
-    {"pad_left", &AttributeValues::pad_left, 0, 255},
-    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
-    {"pad_right", &AttributeValues::pad_right, 0, 255},
-    {"ceil", &AttributeValues::ceil, 0, 1},
-    {"count_pad", &AttributeValues::count_pad, 0, 1},
-};
-inline constexpr AttributeRow kSliceAttributes[] = {
-    {"begin", &AttributeValues::begin, 0, 1048576},
-    {"end", &AttributeValues::end, 1, 1048576},
-};
-inline constexpr AttributeRow kShuffleAttributes[] = {
-    {"groups", &AttributeValues::groups, 1, 1048576},
-};
-inline constexpr AttributeRow kExpandAttributes[] = {
-    {"low", &AttributeValues::low, -1, 0},
-};
-inline constexpr AttributeRow kScaleMapAttributes[] = {
-    {"by_channel", &AttributeValues::by_channel, 0, 1},
-    {"height", &AttributeValues::height, 1, 65536},
-    {"width", &AttributeValues::width, 1, 65536},
-};
-inline constexpr AttributeRow kShiftMapAttributes[] = {
-    {"by_channel", &AttributeValues::by_channel, 0, 1},
-    {"height", &AttributeValues::height, 1, 65536},
-    {"width", &AttributeValues::width, 1, 65536},
-};
-inline constexpr AttributeRow kUpsampleAttributes[] = {
-    {"scale_h", &AttributeValues::scale_h, 1, 255},
-    {"scale_w", &AttributeValues::scale_w, 1, 255},
-    {"repeat", &AttributeValues::repeat, 0, 1},
-};
-inline constexpr AttributeRow kNormalizeAttributes[] = {
-    {"groups", &AttributeValues::groups, 1, 1048576},
-    {"by_position", &AttributeValues::by_position, 0, 1},
-};
-inline constexpr AttributeRow kRescaleAttributes[] = {
-    {"shift", &AttributeValues::shift, 8, 38},
-    {"result_min", &AttributeValues::result_min, -32766, 32766},
-    {"result_max", &AttributeValues::result_max, -32766, 32766},
-};
-inline constexpr AttributeRow kInt8ConvAttributes[] = {
-    {"out_channels", &AttributeValues::out_channels, 1, 1048576},
-    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
-    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
-    {"stride_h", &AttributeValues::stride_h, 1, 255},
-    {"stride_w", &AttributeValues::stride_w, 1, 255},
-    {"pad_top", &AttributeValues::pad_top, 0, 255},
-    {"pad_left", &AttributeValues::pad_left, 0, 255},
-    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
-    {"pad_right", &AttributeValues::pad_right, 0, 255},
-    {"dilation_h", &AttributeValues::dilation_h, 1, 255},
-    {"dilation_w", &AttributeValues::dilation_w, 1, 255},
-    {"groups", &AttributeValues::groups, 1, 1048576},
-    {"shift", &AttributeValues::shift, 8, 38},
-    {"result_min", &AttributeValues::result_min, -32766, 32766},
-    {"result_max", &AttributeValues::result_max, -32766, 32766},
-};
-inline constexpr AttributeRow kIntegerMeanAttributes[] = {
-    {"fraction_bits", &AttributeValues::fraction_bits, 0, 8},
-};
-inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {
-    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
-    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
-    {"stride_h", &AttributeValues::stride_h, 1, 255},
-    {"stride_w", &AttributeValues::stride_w, 1, 255},
-    {"pad_top", &AttributeValues::pad_top, 0, 255},
-    {"pad_left", &AttributeValues::pad_left, 0, 255},
-    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
-    {"pad_right", &AttributeValues::pad_right, 0, 255},
-    {"ceil", &AttributeValues::ceil, 0, 1},
-    {"count_pad", &AttributeValues::count_pad, 0, 1},
-    {"fraction_bits", &AttributeValues::fraction_bits, 0, 8},
-};
+// Attributes with their limits, and those of each operation.
+namespace attributes {
+inline constexpr AttributeRow kOutChannels = {"out_channels", &AttributeValues::out_channels, 1, 1048576};
+inline constexpr AttributeRow kKernelH = {"kernel_h", &AttributeValues::kernel_h, 1, 255};
+inline constexpr AttributeRow kKernelW = {"kernel_w", &AttributeValues::kernel_w, 1, 255};
+inline constexpr AttributeRow kStrideH = {"stride_h", &AttributeValues::stride_h, 1, 255};
+inline constexpr AttributeRow kStrideW = {"stride_w", &AttributeValues::stride_w, 1, 255};
+inline constexpr AttributeRow kPadTop = {"pad_top", &AttributeValues::pad_top, 0, 255};
+inline constexpr AttributeRow kPadLeft = {"pad_left", &AttributeValues::pad_left, 0, 255};
+inline constexpr AttributeRow kPadBottom = {"pad_bottom", &AttributeValues::pad_bottom, 0, 255};
+inline constexpr AttributeRow kPadRight = {"pad_right", &AttributeValues::pad_right, 0, 255};
+inline constexpr AttributeRow kDilationH = {"dilation_h", &AttributeValues::dilation_h, 1, 255};
+inline constexpr AttributeRow kDilationW = {"dilation_w", &AttributeValues::dilation_w, 1, 255};
+inline constexpr AttributeRow kGroups = {"groups", &AttributeValues::groups, 1, 1048576};
+inline constexpr AttributeRow kHasBias = {"has_bias", &AttributeValues::has_bias, 0, 1};
+inline constexpr AttributeRow kHalf = {"half", &AttributeValues::half, 0, 1};
+inline constexpr AttributeRow kPadValue = {"pad_value", &AttributeValues::pad_value, -1, 1};
+inline constexpr AttributeRow kOffset = {"offset", &AttributeValues::offset, 0, 1};
+inline constexpr AttributeRow kPlanes = {"planes", &AttributeValues::planes, 1, 255};
+inline constexpr AttributeRow kCeil = {"ceil", &AttributeValues::ceil, 0, 1};
+inline constexpr AttributeRow kCountPad = {"count_pad", &AttributeValues::count_pad, 0, 1};
+inline constexpr AttributeRow kBegin = {"begin", &AttributeValues::begin, 0, 1048576};
+inline constexpr AttributeRow kEnd = {"end", &AttributeValues::end, 1, 1048576};
+inline constexpr AttributeRow kLow = {"low", &AttributeValues::low, -1, 0};
+inline constexpr AttributeRow kByChannel = {"by_channel", &AttributeValues::by_channel, 0, 1};
+inline constexpr AttributeRow kHeight = {"height", &AttributeValues::height, 1, 65536};
+inline constexpr AttributeRow kWidth = {"width", &AttributeValues::width, 1, 65536};
+inline constexpr AttributeRow kScaleH = {"scale_h", &AttributeValues::scale_h, 1, 255};
+inline constexpr AttributeRow kScaleW = {"scale_w", &AttributeValues::scale_w, 1, 255};
+inline constexpr AttributeRow kRepeat = {"repeat", &AttributeValues::repeat, 0, 1};
+inline constexpr AttributeRow kByPosition = {"by_position", &AttributeValues::by_position, 0, 1};
+inline constexpr AttributeRow kShift = {"shift", &AttributeValues::shift, 8, 38};
+inline constexpr AttributeRow kResultMin = {"result_min", &AttributeValues::result_min, -32766, 32766};
+inline constexpr AttributeRow kResultMax = {"result_max", &AttributeValues::result_max, -32766, 32766};
+inline constexpr AttributeRow kFractionBits = {"fraction_bits", &AttributeValues::fraction_bits, 0, 8};
+
+inline constexpr AttributeRow kConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
+    kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kHalf};
+inline constexpr AttributeRow kBinaryConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
+    kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kPadValue, kOffset, kPlanes};
+inline constexpr AttributeRow kMaxPoolAttributes[] = {kKernelH, kKernelW, kStrideH, kStrideW, kPadTop, kPadLeft,
+    kPadBottom, kPadRight, kCeil};
+inline constexpr AttributeRow kAvgPoolAttributes[] = {kKernelH, kKernelW, kStrideH, kStrideW, kPadTop, kPadLeft,
+    kPadBottom, kPadRight, kCeil, kCountPad};
+inline constexpr AttributeRow kSliceAttributes[] = {kBegin, kEnd};
+inline constexpr AttributeRow kShuffleAttributes[] = {kGroups};
+inline constexpr AttributeRow kExpandAttributes[] = {kLow};
+inline constexpr AttributeRow kScaleMapAttributes[] = {kByChannel, kHeight, kWidth};
+inline constexpr AttributeRow kShiftMapAttributes[] = {kByChannel, kHeight, kWidth};
+inline constexpr AttributeRow kUpsampleAttributes[] = {kScaleH, kScaleW, kRepeat};
+inline constexpr AttributeRow kNormalizeAttributes[] = {kGroups, kByPosition};
+inline constexpr AttributeRow kRescaleAttributes[] = {kShift, kResultMin, kResultMax};
+inline constexpr AttributeRow kInt8ConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
+    kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kShift, kResultMin, kResultMax};
+inline constexpr AttributeRow kIntegerMeanAttributes[] = {kFractionBits};
+inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {kKernelH, kKernelW, kStrideH, kStrideW, kPadTop, kPadLeft,
+    kPadBottom, kPadRight, kCeil, kCountPad, kFractionBits};
+}  // namespace attributes
 
 // By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {
-    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, RangeRule::none, {kConvAttributes, 14}},
-    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::binary, RangeRule::sums, {kBinaryConvAttributes, 15}},
+    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, RangeRule::none, {attributes::kConvAttributes, 14}},
+    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::binary, RangeRule::sums, {attributes::kBinaryConvAttributes, 15}},
     {"threshold", 1, 1, true, false, Result::bits, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {nullptr, 0}},
     {"affine", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::affine, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"relu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::relu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kMaxPoolAttributes, 9}},
-    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kAvgPoolAttributes, 10}},
+    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kMaxPoolAttributes, 9}},
+    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kAvgPoolAttributes, 10}},
     {"global_avg_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"add", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::total, {nullptr, 0}},
     {"concat", 1, 4096, true, true, Result::same, ShapeRule::joined_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {nullptr, 0}},
-    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {kSliceAttributes, 2}},
-    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::merged, {kShuffleAttributes, 1}},
+    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {attributes::kSliceAttributes, 2}},
+    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::merged, {attributes::kShuffleAttributes, 1}},
     {"flatten", 1, 1, true, true, Result::same, ShapeRule::flat_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, RangeRule::merged, {nullptr, 0}},
-    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {kExpandAttributes, 1}},
+    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {attributes::kExpandAttributes, 1}},
     {"prelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::prelu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"clip", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::clip, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"sigmoid", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::sigmoid, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"abs", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::abs, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"multiply", 2, 2, true, false, Result::real, ShapeRule::broadcast_shape, ElementwiseForm::values, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"channel_mean", 1, 1, true, false, Result::real, ShapeRule::one_channel_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {kScaleMapAttributes, 3}},
-    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::none, {kShiftMapAttributes, 3}},
+    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {attributes::kScaleMapAttributes, 3}},
+    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::none, {attributes::kShiftMapAttributes, 3}},
     {"unflatten", 1, 1, true, true, Result::same, ShapeRule::map_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, RangeRule::merged, {nullptr, 0}},
     {"elu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::elu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"gelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::gelu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kUpsampleAttributes, 3}},
+    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kUpsampleAttributes, 3}},
     {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kNormalizeAttributes, 2}},
+    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kNormalizeAttributes, 2}},
     {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::limits, {kRescaleAttributes, 3}},
-    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::int8, RangeRule::limits, {kInt8ConvAttributes, 15}},
-    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kIntegerMeanAttributes, 1}},
-    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {kIntegerAvgPoolAttributes, 11}},
+    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::limits, {attributes::kRescaleAttributes, 3}},
+    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::int8, RangeRule::limits, {attributes::kInt8ConvAttributes, 15}},
+    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kIntegerMeanAttributes, 1}},
+    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kIntegerAvgPoolAttributes, 11}},
     {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},

@@ -171,8 +171,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_neon() {
-    static const BinaryKernels kernels =
-        word_lane_kernels<kStripFilters>("neon", pack<float>, pack<int16_t>, pack_planes, convolve);
+    static const BinaryKernels kernels = word_lane_kernels<kStripFilters>(
+        "neon", pack_words<Comparison, float>, pack_words<Comparison, int16_t>, pack_planes, convolve);
     return kernels;
 }
 

@@ -31,23 +31,18 @@ inline uint16x8_t at_least(const int16_t* x, const int16_t* threshold) {
     return vcgeq_s16(vld1q_s16(x), vld1q_s16(threshold));
 }
 
-template <typename T>
-uint32_t word_of(const T* x, const T* threshold) {
-    uint8x16_t masks[2];
-    for (int i = 0; i < 2; ++i) {
-        const uint16x8_t low = at_least(x + 16 * i, threshold + 16 * i);
-        const uint16x8_t high = at_least(x + 16 * i + 8, threshold + 16 * i + 8);
-        masks[i] = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
+struct Comparison {
+    template <typename T>
+    static uint32_t word(const T* x, const T* threshold) {
+        uint8x16_t masks[2];
+        for (int i = 0; i < 2; ++i) {
+            const uint16x8_t low = at_least(x + 16 * i, threshold + 16 * i);
+            const uint16x8_t high = at_least(x + 16 * i + 8, threshold + 16 * i + 8);
+            masks[i] = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
+        }
+        return bits_of(masks);
     }
-    return bits_of(masks);
-}
-
-template <typename T>
-void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint32_t* words) {
-    pack_words(x, stride, pixels, channels, threshold, flip, words,
-               [](const T* from, const T* limits) { return word_of(from, limits); });
-}
+};
 
 // Lanes are pixels, of which kVectors * 4 exist: the comparison of a channel is shifted into their words. Several
 // vectors are processed at once, because each channel is at a different place in memory.

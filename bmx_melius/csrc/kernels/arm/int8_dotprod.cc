@@ -104,14 +104,6 @@ class DotProducts {
 
 }  // namespace
 
-const Int8Kernels& int8_kernels_dotprod() {
-    static const Int8Kernels kernels = {rescale_at_once<Lanes>,
-                                        rescale_planes_at_once<Lanes>,
-                                        max_at_once<Lanes>,
-                                        convolve_with<Lanes, DotProducts>,
-                                        sum_pixels,
-                                        1};
-    return kernels;
-}
+const Int8Kernels& int8_kernels_dotprod() { return kernels_with<Lanes, DotProducts>(); }
 
 }  // namespace bmx

@@ -152,14 +152,6 @@ class MatrixProducts {
 
 }  // namespace
 
-const Int8Kernels& int8_kernels_i8mm() {
-    static const Int8Kernels kernels = {rescale_at_once<Lanes>,
-                                        rescale_planes_at_once<Lanes>,
-                                        max_at_once<Lanes>,
-                                        convolve_with<Lanes, MatrixProducts>,
-                                        sum_pixels,
-                                        1};
-    return kernels;
-}
+const Int8Kernels& int8_kernels_i8mm() { return kernels_with<Lanes, MatrixProducts>(); }
 
 }  // namespace bmx

@@ -12,11 +12,11 @@
 namespace bmx {
 namespace {
 
-class Products {
+class PairedProducts {
   public:
     static constexpr int kPixels = 2;  // 16 sums in 32 registers
 
-    Products(const Int8Row& row, const Int8Blocks& blocks)
+    PairedProducts(const Int8Row& row, const Int8Blocks& blocks)
         : row_(row), blocks_(blocks), step_bytes_(blocks.count * 64) {
         const ptrdiff_t steps = ptrdiff_t(row.tap_count) * blocks.words;
         int8x16_t least = vdupq_n_s8(127);
@@ -123,14 +123,6 @@ class Products {
 
 }  // namespace
 
-const Int8Kernels& int8_kernels_neon() {
-    static const Int8Kernels kernels = {rescale_at_once<Lanes>,
-                                        rescale_planes_at_once<Lanes>,
-                                        max_at_once<Lanes>,
-                                        convolve_with<Lanes, Products>,
-                                        sum_pixels,
-                                        1};
-    return kernels;
-}
+const Int8Kernels& int8_kernels_neon() { return kernels_with<Lanes, PairedProducts>(); }
 
 }  // namespace bmx

@@ -9,15 +9,15 @@
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
-// Packs pixels. word_of(x, threshold) returns the word of 32 elements.
-template <typename T, typename WordOf>
+// Packs pixels. Comparison::word(x, threshold) returns the word of 32 elements.
+template <class Comparison, typename T>
 void pack_words(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-                uint32_t* words, const WordOf& word_of) {
+                uint32_t* words) {
     const int whole = channels / 32;
     const int rest = channels % 32;
     for (int pixel = 0; pixel < pixels; ++pixel, x += stride) {
         for (int unit = 0; unit < whole; ++unit) {
-            *words++ = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
+            *words++ = Comparison::word(x + unit * 32, threshold + unit * 32) ^ flip[unit];
         }
         if (rest) {
             uint32_t word = 0;

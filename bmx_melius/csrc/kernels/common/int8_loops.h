@@ -58,6 +58,31 @@ void visit_result(bool to_bytes, void* y, const Visit& visit) {
     to_bytes ? visit(static_cast<uint8_t*>(y)) : visit(static_cast<int16_t*>(y));
 }
 
+// What is left of a row from a channel or pixel on.
+[[maybe_unused]] RescaleRow rest_of(RescaleRow row, int channel) {
+    visit_typed(row.type, row.x, [&](const auto* x) { row.x = x + channel; });
+    visit_result(row.to_bytes, row.y, [&](auto* y) { row.y = y + channel; });
+    row.channels -= channel;
+    row.scale = row.scale ? row.scale + channel : nullptr;
+    row.shift = row.shift ? row.shift + channel : nullptr;
+    row.rescaling = row.rescaling.from(channel);
+    return row;
+}
+
+[[maybe_unused]] RescalePlanes rest_of(RescalePlanes row, int pixel) {
+    row.x += pixel;
+    row.y += pixel * row.y_pixel;
+    row.pixels -= pixel;
+    return row;
+}
+
+[[maybe_unused]] MaxRow rest_of(MaxRow row, int channel) {
+    row.x += channel;
+    row.y += channel;
+    row.channels -= channel;
+    return row;
+}
+
 // Rounds to the nearest integer, ties to even. Magnitudes beyond 2^23, and NaN, become the limit.
 inline int nearest(float x) {
     constexpr float kLimit = 8388608.0f;  // 2^23: adding it to a smaller magnitude of the same sign rounds to integers

@@ -125,14 +125,7 @@ void rescale_at_once(const RescaleRow& row) {
         }
     }
     if (c < row.channels) {
-        RescaleRow rest = row;
-        visit_typed(row.type, row.x, [&](const auto* from) { rest.x = from + c; });
-        visit_result(row.to_bytes, row.y, [&](auto* y) { rest.y = y + c; });
-        rest.channels -= c;
-        rest.scale = row.scale ? row.scale + c : nullptr;
-        rest.shift = row.shift ? row.shift + c : nullptr;
-        rest.rescaling = r.from(c);
-        rescale_row(rest);
+        rescale_row(rest_of(row, c));
     }
 }
 
@@ -161,11 +154,7 @@ void rescale_planes_at_once(const RescalePlanes& row) {
         Lanes::store(row.y + i * kWord, words);
     }
     if (whole < row.pixels) {
-        RescalePlanes rest = row;
-        rest.x += whole;
-        rest.y += whole * row.y_pixel;
-        rest.pixels -= whole;
-        rescale_planes(rest);
+        rescale_planes(rest_of(row, whole));
     }
 }
 
@@ -189,11 +178,7 @@ void max_at_once(const MaxRow& row) {
         }
     }
     if (whole < row.channels) {
-        MaxRow rest = row;
-        rest.x += whole;
-        rest.y += whole;
-        rest.channels -= whole;
-        max_row(rest);
+        max_row(rest_of(row, whole));
     }
 }
 
@@ -303,6 +288,17 @@ void convolve_with(const Int8Row& row) {
                 convolve_row<Lanes, Products, kInt8Period>(row, *blocks, orders);
         }
     }
+}
+
+template <class Lanes, class Products>
+const Int8Kernels& kernels_with() {
+    static const Int8Kernels kernels = {rescale_at_once<Lanes>,
+                                        rescale_planes_at_once<Lanes>,
+                                        max_at_once<Lanes>,
+                                        convolve_with<Lanes, Products>,
+                                        sum_pixels,
+                                        1};
+    return kernels;
 }
 
 }  // namespace

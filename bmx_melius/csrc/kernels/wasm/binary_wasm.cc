@@ -35,22 +35,17 @@ v128_t at_least(const int16_t* x, const int16_t* threshold) {
     return wasm_i16x8_ge(wasm_v128_load(x), wasm_v128_load(threshold));
 }
 
-template <typename T>
-uint32_t word_of(const T* x, const T* threshold) {
-    uint32_t word = 0;
-    for (int i = 0; i < 32; i += 16) {
-        const v128_t low = at_least(x + i, threshold + i), high = at_least(x + i + 8, threshold + i + 8);
-        word |= uint32_t(wasm_i8x16_bitmask(wasm_i8x16_narrow_i16x8(low, high))) << i;
+struct Comparison {
+    template <typename T>
+    static uint32_t word(const T* x, const T* threshold) {
+        uint32_t word = 0;
+        for (int i = 0; i < 32; i += 16) {
+            const v128_t low = at_least(x + i, threshold + i), high = at_least(x + i + 8, threshold + i + 8);
+            word |= uint32_t(wasm_i8x16_bitmask(wasm_i8x16_narrow_i16x8(low, high))) << i;
+        }
+        return word;
     }
-    return word;
-}
-
-template <typename T>
-void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint32_t* words) {
-    pack_words(x, stride, pixels, channels, threshold, flip, words,
-               [](const T* from, const T* limits) { return word_of(from, limits); });
-}
+};
 
 // Lanes are 4 pixels: the comparison of a channel is shifted into their words.
 void pack_columns(const float* x, ptrdiff_t stride, int channels, const float* threshold, const uint32_t* flip,
@@ -177,8 +172,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_wasm() {
-    static const BinaryKernels kernels =
-        word_lane_kernels<kStripFilters>("wasm", pack<float>, pack<int16_t>, pack_planes, convolve);
+    static const BinaryKernels kernels = word_lane_kernels<kStripFilters>(
+        "wasm", pack_words<Comparison, float>, pack_words<Comparison, int16_t>, pack_planes, convolve);
     return kernels;
 }
 

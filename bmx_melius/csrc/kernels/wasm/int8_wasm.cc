@@ -130,14 +130,6 @@ class WidenedProducts {
 
 }  // namespace
 
-const Int8Kernels& int8_kernels_wasm() {
-    static const Int8Kernels kernels = {rescale_at_once<Lanes>,
-                                        rescale_planes_at_once<Lanes>,
-                                        max_at_once<Lanes>,
-                                        convolve_with<Lanes, WidenedProducts>,
-                                        sum_pixels,
-                                        1};
-    return kernels;
-}
+const Int8Kernels& int8_kernels_wasm() { return kernels_with<Lanes, WidenedProducts>(); }
 
 }  // namespace bmx

@@ -18,29 +18,24 @@ namespace {
 
 // --- packing
 
-uint32_t word_of(const float* x, const float* threshold) {
-    uint32_t word = 0;
-    for (int i = 0; i < 32; i += 8) {
-        const __m256 above = _mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(threshold + i), _CMP_GE_OQ);
-        word |= uint32_t(_mm256_movemask_ps(above)) << i;
+struct Comparison {
+    static uint32_t word(const float* x, const float* threshold) {
+        uint32_t word = 0;
+        for (int i = 0; i < 32; i += 8) {
+            const __m256 above = _mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(threshold + i), _CMP_GE_OQ);
+            word |= uint32_t(_mm256_movemask_ps(above)) << i;
+        }
+        return word;
     }
-    return word;
-}
 
-uint32_t word_of(const int16_t* x, const int16_t* threshold) {
-    const __m256i low = _mm256_cmpgt_epi16(load(threshold), load(x));
-    const __m256i high = _mm256_cmpgt_epi16(load(threshold + 16), load(x + 16));
-    const __m256i below =
-        _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);  // packs works within 128-bit halves
-    return ~static_cast<uint32_t>(_mm256_movemask_epi8(below));
-}
-
-template <typename T>
-void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint32_t* words) {
-    pack_words(x, stride, pixels, channels, threshold, flip, words,
-               [](const T* from, const T* limits) { return word_of(from, limits); });
-}
+    static uint32_t word(const int16_t* x, const int16_t* threshold) {
+        const __m256i low = _mm256_cmpgt_epi16(load(threshold), load(x));
+        const __m256i high = _mm256_cmpgt_epi16(load(threshold + 16), load(x + 16));
+        const __m256i below =
+            _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);  // packs works within 128-bit halves
+        return ~static_cast<uint32_t>(_mm256_movemask_epi8(below));
+    }
+};
 
 // Lanes are pixels: the comparison of a channel sets its bit in their words. Several vectors are processed at once,
 // because each channel is at a different place in memory, more places than the hardware prefetcher tracks. `width`
@@ -116,8 +111,8 @@ const BinaryKernels& binary_kernels_avx2() {
                                           kUnitBytes,
                                           kStripFilters,
                                           kBandPixels,
-                                          pack<float>,
-                                          pack<int16_t>,
+                                          pack_words<Comparison, float>,
+                                          pack_words<Comparison, int16_t>,
                                           pack_planes,
                                           expand,
                                           weights_bytes,

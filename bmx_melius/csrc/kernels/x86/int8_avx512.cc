@@ -168,11 +168,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x) {
         rescale_integers<1, Lanes>(row, x, c);
     }
     if (c < row.channels) {
-        RescaleRow rest = row;
-        rest.channels -= c;
-        rest.rescaling = row.rescaling.from(c);
-        rest.y = static_cast<uint8_t*>(row.y) + c;
-        rescale_lanes<Lanes>(rest, x + c);
+        rescale_lanes<Lanes>(rest_of(row, c), x + c);
     }
 }
 
@@ -286,11 +282,7 @@ void max_of_windows(const MaxRow& row) {
         max_of<1>(row, c);
     }
     if (c < row.channels) {
-        MaxRow rest = row;
-        rest.x += c;
-        rest.y += c;
-        rest.channels -= c;
-        max_row(rest);
+        max_row(rest_of(row, c));
     }
 }
 

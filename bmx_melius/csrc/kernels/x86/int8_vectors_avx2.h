@@ -106,12 +106,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
         is_narrow ? rescale_integers<NarrowHalf>(row, x, c) : rescale_integers<WideHalf>(row, x, c);
     }
     if (c < row.channels) {
-        RescaleRow rest = row;
-        rest.x = x + c;
-        rest.y = static_cast<uint8_t*>(row.y) + c;
-        rest.channels -= c;
-        rest.rescaling = row.rescaling.from(c);
-        rescale_row(rest);
+        rescale_row(rest_of(row, c));
     }
 }
 
@@ -136,11 +131,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
         }
     }
     if (whole < row.channels) {
-        MaxRow rest = row;
-        rest.x += whole;
-        rest.y += whole;
-        rest.channels -= whole;
-        max_row(rest);
+        max_row(rest_of(row, whole));
     }
 }
 
@@ -166,11 +157,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.y + i * kWord), words);
     }
     if (whole < row.pixels) {
-        RescalePlanes rest = row;
-        rest.x += whole;
-        rest.y += whole * row.y_pixel;
-        rest.pixels -= whole;
-        rescale_planes(rest);
+        rescale_planes(rest_of(row, whole));
     }
 }
 
