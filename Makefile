@@ -13,6 +13,10 @@ LINT_PYTHON = $(or $(PYTHON),$(shell for python in python3 python3.12 python3.11
 # Commands that write to an environment or compile the package wait for those of another `make` (tools/make_venv.sh).
 locked = $(and $(shell command -v flock),flock $(1).lock)
 
+# Programs and libraries that a target needs, with the packages of Debian: installed if they are missing and this is root, otherwise named.
+install = $(BIN)/python -W ignore tools/commands.py
+CHROMIUM := chromium=chromium chromedriver=chromium-driver
+
 # Each worker begins with a run of successive tests, so that fixtures of a module are seldom made twice; one that has finished takes over
 # half of what another has left, so that no core is idle at the end.
 PARALLEL := -n auto --dist worksteal
@@ -37,7 +41,9 @@ test-long: $(NATIVE) ## run the tests, including the long ones, with more random
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 
 test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (needs CMake; installs it by apt-get if root)
-	tools/test_c.sh $(BIN)/python $(ARGS)
+	@$(install) gcc=gcc g++=g++ cmake=cmake make=make pkg-config=pkg-config libjpeg=libjpeg-dev libpng=libpng-dev
+	BMX_MELIUS_TEST_C=1 $(BIN)/python -m pytest --timeout 1200 tests/native/test_c_library.py tests/native/test_bmx_classify.py \
+		tests/images/test_image_kinds.py::test_bmx_classify_reads_jpeg_and_png_by_the_rule_and_names_the_other_formats $(ARGS)
 
 test-arm: $(NATIVE) ## test the engine and bmx-classify on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
 	$(BIN)/python -W ignore tools/test_arm.py
@@ -52,7 +58,8 @@ test-extras: ## install each extra into a new environment, with the versions tha
 	$(or $(PYTHON),python3) tools/test_extras.py $(ARGS)
 
 test-service: $(NATIVE) $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
-	tools/test_service.sh $(BIN)/python $(ARGS)
+	@$(install) $(CHROMIUM)
+	BMX_MELIUS_TEST_SERVICE=1 $(BIN)/python -m pytest tests/serving $(ARGS)
 
 load-test: $(NATIVE) $(VENV)/.ready-service-tests ## measure the service at rising load and against hostile clients, and write docs/serving-load.md (some minutes)
 	$(BIN)/python benchmarks/serving_load.py $(ARGS)
@@ -65,7 +72,7 @@ test-wheel: $(NATIVE) $(VENV)/.ready-wheel ## install the wheel in dist into new
 	BMX_MELIUS_WHEEL="$$(ls dist/*_$$(uname -m).whl)" $(BIN)/python -m pytest tests/packaging/test_wheel.py -rs $(ARGS)
 
 fuzz: $(NATIVE) $(VENV)/.ready-fuzz ## fuzz the readers of files for 8 minutes (ARGS='--minutes 60 packed'; installs clang by apt-get if root)
-	tools/fuzz.sh $(BIN)/python $(ARGS)
+	$(BIN)/python -W ignore tools/run_fuzzers.py $(ARGS)
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
@@ -78,7 +85,7 @@ docs: $(VENV)/.ready-docs ## build the documentation site in build/site; its lin
 	@echo 'documentation: build/site/index.html'
 
 test-site: docs $(VENV)/.ready-service-tests ## test the documentation site in Chromium: its search and its width (installs Chromium by apt-get if root)
-	tools/install_chromium.sh
+	@$(install) $(CHROMIUM)
 	BMX_MELIUS_TEST_SITE=build/site $(BIN)/python -m pytest tests/docs/test_site.py $(ARGS)
 
 wasm: $(NATIVE) ## build the engine for WebAssembly, and a page that classifies drawn digits, in build/web (installs Emscripten where it may)

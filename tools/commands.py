@@ -1,4 +1,7 @@
-"""Commands of the tools: what they print, the packages that they need, and errors of users as one line."""
+"""Commands of the tools: what they print, the packages that they need, and errors of users as one line.
+
+``python tools/commands.py NAME=PACKAGE ...`` installs missing programs, as `install_tools` does.
+"""
 
 import os
 import shutil
@@ -11,14 +14,23 @@ from bmx_melius.errors import UserError
 
 
 def install_tools(packages: Dict[str, str]) -> None:
-    """Install missing programs: their names -> the packages of Debian and Ubuntu. Raises `UserError` where that is not possible."""
-    missing = {program: package for program, package in packages.items() if not shutil.which(program)}
+    """Install missing programs and libraries: their names -> the packages of Debian and Ubuntu.
+
+    Libraries have the names that pkg-config knows, which begin with lib. Raises `UserError` where that is not possible.
+    """
+    missing = {name: package for name, package in packages.items() if not _is_there(name)}
     if not missing:
         return
     if os.geteuid() or not shutil.which('apt-get'):
         raise UserError(f'{", ".join(missing)} are needed (on Debian and Ubuntu: apt-get install {" ".join(missing.values())})')
     for command in (['update'], ['install', '--yes', '--no-install-recommends', *missing.values()]):
         output_of(['apt-get', '-qq', *command])
+
+
+def _is_there(name):
+    if not name.startswith('lib'):
+        return bool(shutil.which(name))
+    return bool(shutil.which('pkg-config')) and not subprocess.run(['pkg-config', '--exists', name]).returncode
 
 
 def output_of(command, environment=None, folder=None, messages: bool = True, seconds: Optional[float] = None) -> str:
@@ -49,3 +61,7 @@ def run_main(main: Callable, *arguments) -> None:
         main(*arguments)
     except UserError as error:
         sys.exit(f'error: {error}')
+
+
+if __name__ == '__main__':
+    run_main(install_tools, dict(argument.split('=') for argument in sys.argv[1:]))

@@ -26,7 +26,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'build' / 'fuzz'
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
+from commands import install_tools  # noqa: E402
 from support.native_program import BUILDS, INSTRUCTION_SETS, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
+
+from bmx_melius.errors import UserError  # noqa: E402
 
 COMPILER = ['clang++']
 FLAGS = ['-fsanitize=fuzzer', *BUILDS['sanitized']]
@@ -46,10 +49,6 @@ _NAMES = re.compile(r'Test unit written to (\S+)')
 _DONE = re.compile(r'cov: (\d+) ft: (\d+) corp: (\d+)')
 
 
-class MissingError(Exception):
-    """Something that fuzzing needs is missing; the message is one line."""
-
-
 def main():
     """Fuzz and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
@@ -63,10 +62,13 @@ def main():
         if arguments.list:
             print('\n'.join(rows))
             return 0
+        if any(rows[name][0] for name in _chosen(arguments.targets, rows)):
+            _install_compiler()
+            rows = _rows()  # with the instruction sets that it emulates
         chosen = {name: rows[name] for name in _chosen(arguments.targets, rows)}
         seconds = max(1, round(arguments.minutes * 60 * arguments.jobs / len(chosen)))
         results = _fuzz(chosen, seconds, arguments.jobs)
-    except MissingError as error:
+    except UserError as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
     return _report(results)
@@ -88,14 +90,14 @@ def _chosen(wanted, rows):
     """Return the rows that the arguments name: whole names, or words of them."""
     unknown = [word for word in wanted if not any(word == row or word in row.split() for row in rows)]
     if unknown:
-        raise MissingError(f'there is no target {unknown[0]}; the targets are {", ".join(rows)}')
+        raise UserError(f'there is no target {unknown[0]}; the targets are {", ".join(rows)}')
     return [row for row in rows if not wanted or any(word == row or word in row.split() for word in wanted)]
 
 
 def _fuzz(rows, seconds, jobs):
     """Run the fuzzers, `jobs` at a time; return row -> figures."""
     if importlib.util.find_spec('atheris') is None and any(not is_native for is_native, *_ in rows.values()):
-        raise MissingError('fuzzing the Python code needs Atheris, which only x86-64 has (for the C++ code only: ARGS=c++)')
+        raise UserError('fuzzing the Python code needs Atheris, which only x86-64 has (for the C++ code only: ARGS=c++)')
     programs = _build([name for is_native, name, _ in rows.values() if is_native])
     (FOLDER / 'findings').mkdir(parents=True, exist_ok=True)
 
@@ -107,14 +109,24 @@ def _fuzz(rows, seconds, jobs):
         return dict(pool.map(run, rows))
 
 
+def _install_compiler():
+    """Install Clang with libFuzzer and the sanitizers, separate packages in some releases, unless it links a fuzzer with them."""
+
+    def works():
+        target = 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }'
+        command = [*COMPILER, '-fsanitize=fuzzer,address,undefined', '-x', 'c++', '-', '-o', os.devnull]
+        return shutil.which(COMPILER[0]) and not subprocess.run(command, input=target, stderr=subprocess.DEVNULL, text=True).returncode
+
+    packages = {'clang++': 'clang', 'the libraries of Clang': 'libclang-rt-dev'}
+    for name, package in packages.items():
+        if not works():
+            install_tools({name: package})
+
+
 def _build(names):
     """Compile the C++ fuzzers unless they are up to date; return name -> program."""
     if not names:
         return {}
-    if not shutil.which(COMPILER[0]):
-        raise MissingError(
-            'fuzzing the C++ code needs Clang and its libFuzzer (on Debian and Ubuntu: apt-get install clang libclang-rt-dev)'
-        )
     instruction_sets = _compiled_instruction_sets()
     folder = _native_folder(instruction_sets)
     print('compiling the C++ fuzzers', flush=True)
@@ -124,7 +136,7 @@ def _build(names):
             for name in dict.fromkeys(names)
         }
     except subprocess.CalledProcessError as error:
-        raise MissingError(f'a fuzzer cannot be built (see above): {error}') from error
+        raise UserError(f'a fuzzer cannot be built (see above): {error}') from error
 
 
 def _instruction_sets():

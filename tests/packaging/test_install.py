@@ -286,21 +286,20 @@ def test_tests_on_other_machines_name_the_packages_that_they_lack(tmp_path, tool
 
 
 @pytest.mark.parametrize(
-    'script, available, packages',
+    'arguments, named',
     [
-        ('test_c.sh', ('cmake', 'gcc'), 'g++ make pkg-config libjpeg-dev libpng-dev'),
-        ('test_service.sh', (), 'chromium chromium-driver'),
-        ('fuzz.sh', (), 'clang libclang-rt-dev'),
+        (
+            ['commands.py', 'cmake=cmake', 'g++=g++', 'pkg-config=pkg-config', 'libjpeg=libjpeg-dev'],
+            'g++, pkg-config, libjpeg are needed (on Debian and Ubuntu: apt-get install g++ pkg-config libjpeg-dev)',
+        ),
+        (['run_fuzzers.py', 'c++'], 'clang++ are needed (on Debian and Ubuntu: apt-get install clang)'),
     ],
 )
-def test_scripts_name_the_packages_that_they_lack_in_one_line(tmp_path, script, available, packages):
-    for name, program in {'id': 'echo 1000', **dict.fromkeys(available, 'exit 0')}.items():
-        make_script(tmp_path, program, name)
-    for name in ('bash', 'dirname'):
-        (tmp_path / name).symlink_to(shutil.which(name))
-    done = subprocess.run([f'tools/{script}', 'python'], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={'PATH': str(tmp_path)})
-    assert done.returncode == 1 and done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
-    assert f'apt-get install {packages})' in done.stderr
+def test_missing_packages_of_programs_and_libraries_are_named_in_one_line(tmp_path, arguments, named):
+    make_script(tmp_path, 'exit 0', 'cmake')
+    command = [sys.executable, '-W', 'ignore', ROOT / 'tools' / arguments[0], *arguments[1:]]
+    done = subprocess.run(command, cwd=ROOT, env={'PATH': str(tmp_path), 'PYTHONPATH': str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode and done.stderr.splitlines()[-1] == f'error: {named}'
 
 
 COMPILATION = """
