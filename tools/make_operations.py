@@ -1,5 +1,7 @@
 """Write what is made from the table of operations: the header of the engine in C++ and the tables of the documentation.
 
+The header is tracked by git because CMake builds the engine without Python.
+
 `make operations` runs it; tests/deployment/program/test_operation_table.py says when its results are stale.
 """
 

@@ -3,6 +3,10 @@
 ``_engine.so``    the engine, independent of Python and MXNet
 ``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc, the engine's reader of programs, which also infers shapes (``program``), and
                   the two files of MXNet's extension interface in its wheel
+
+CMakeLists.txt builds the engine as a library for C and C++, by the same rows of compile_flags.txt. Neither description replaces the other:
+that of CMake needs no Python, for systems that have none, and this one no CMake, finds the MXNet for which pip installs the package, and
+leaves out what has no compiler instead of failing.
 """
 
 import concurrent.futures

@@ -65,6 +65,9 @@ def _appending(found, max_parts):
 def check_image(content, max_pixels):
     """Check an uploaded image without decoding its pixels.
 
+    Pillow reads its header, because a damaged image is answered by another status than a large one; `image_headers.cost_of`, which
+    accepts any bytes, bounds what decoding takes, and is asked by the process that decodes.
+
     Returns
     -------
     int

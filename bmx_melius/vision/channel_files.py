@@ -14,6 +14,7 @@ from typing import Tuple
 import numpy as np
 
 from .npy_header import npy_header
+from .tiff_directory import ENTRY, byte_order, numbers_of_entries, unpacked
 
 MAX_CHANNELS = 512  # as in OpenCV
 _INTEGERS = {'|u1': np.dtype('u1'), '<u2': np.dtype('<u2'), '>u2': np.dtype('>u2')}
@@ -26,7 +27,6 @@ _OFFSETS, _SAMPLES, _ROWS, _LENGTHS, _PLANES, _PREDICTOR = 273, 277, 278, 279, 2
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_LENGTHS, _SAMPLE_FORMAT = 322, 323, 324, 325, 339
 _COMPRESSIONS = (1, 5, 8, 32946, 32773)  # none, LZW, deflate by its two numbers, PackBits
 _SEPARATE, _DIFFERENCES = 2, 2  # values of _PLANES and _PREDICTOR
-_ENTRY = 12  # bytes of an entry of a directory
 _MAX_PARTS = 1 << 22  # strips or tiles
 
 
@@ -140,22 +140,13 @@ def tiff_pixels(content: bytes, limit: int) -> Tuple[np.ndarray, int]:
 
 def _directory(content):
     """Return the byte order, '<' or '>', and the numbers in the first directory of a TIFF file, a dict of tags to arrays."""
-    order = '<' if content.startswith(b'II') else '>'
-    if len(content) < 8:
+    order, fields = byte_order(content), {}
+    (begin,) = unpacked(f'{order}I', content, 4)
+    if len(content) < 8 or begin + 2 > len(content):
         raise ValueError(_DAMAGED)
-    (begin,) = struct.unpack_from(f'{order}I', content, 4)
-    if begin + 2 > len(content):
-        raise ValueError(_DAMAGED)
-    (entries,) = struct.unpack_from(f'{order}H', content, begin)
-    fields = {}
-    for place in range(begin + 2, min(begin + 2 + entries * _ENTRY, len(content) - _ENTRY + 1), _ENTRY):
-        tag, kind, count = struct.unpack_from(f'{order}HHI', content, place)
-        if kind not in _KINDS:
-            continue
-        dtype = np.dtype(order + _KINDS[kind])
-        size = count * dtype.itemsize
-        first = place + 8 if size <= 4 else struct.unpack_from(f'{order}I', content, place + 8)[0]
-        if count and first + size <= len(content):
+    for tag, kind, count, first in numbers_of_entries(content, order, begin):
+        dtype = np.dtype(order + _KINDS[kind]) if kind in _KINDS else None
+        if dtype and count and first + count * dtype.itemsize <= len(content):
             fields.setdefault(tag, np.frombuffer(content, dtype, count, first))  # no copy: a tag may have as many numbers as the file
     return order, fields
 
@@ -179,7 +170,7 @@ def _gray(order, shape, block, tiled, bits, compression, parts):
     places = (_TILE_OFFSETS, _TILE_LENGTHS) if tiled else (_OFFSETS, _LENGTHS)
     fields = {_HEIGHT: [shape[0]], _WIDTH: [shape[1]], _BITS: [bits], _COMPRESSION: [compression], _PHOTOMETRIC: [1], _SAMPLES: [1]}
     fields.update({_TILE_HEIGHT: [block[0]], _TILE_WIDTH: [block[1]]} if tiled else {_ROWS: [block[0]]})
-    directory = 8 + 2 + _ENTRY * (len(fields) + 2) + 4  # bytes up to the end of the directory
+    directory = 8 + 2 + ENTRY * (len(fields) + 2) + 4  # bytes up to the end of the directory
     lists = 8 * len(parts) if len(parts) > 1 else 0
     lengths = [len(part) for part in parts]
     offsets = [directory + lists + sum_before for sum_before in np.cumsum([0, *lengths[:-1]]).tolist()]

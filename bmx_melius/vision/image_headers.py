@@ -11,6 +11,8 @@ import re
 import struct
 from typing import Optional
 
+from .tiff_directory import ENTRY, SIZES, byte_order, numbers_of_entries, unpacked
+
 MAX_BYTES = 2_000_000_000  # of memory for decoding an image, beside its file
 MAX_SCANS = 32  # of a JPEG file; encoders write 10 or fewer. One takes up to 0.2 s at 50 megapixels, even if it is a few bytes long
 _SCAN_START = b'\xff\xda'
@@ -27,11 +29,9 @@ _BYTES_PER_RUN_LENGTH_PIXEL = 4  # of the list that Pillow fills
 _RUN_LENGTH = (1, 2)  # compressions of BMP files
 _FURTHEST_JUMP = 256  # rows that a jump in such a file may skip
 
-_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}  # bytes of the types of a directory
 _FURTHER_DIRECTORIES = (330, 34665, 34853, 40965)  # their places: parts, EXIF, GPS, interoperability
 _NESTING = 2  # of directories
 _EXPANSION = 64  # memory for a byte of a directory: numbers become objects of Python, several times
-_ENTRY = 12  # bytes of an entry of a directory
 _INTEGERS = {1: 'B', 3: 'H', 4: 'I', 6: 'B', 8: 'H', 9: 'I', 13: 'I', 16: 'Q'}
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES, _ROWS, _PLANES = 256, 257, 258, 259, 262, 277, 278, 284
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323
@@ -175,31 +175,31 @@ def _cost_of_png(content, begin, end):
     while position + 8 <= end:
         length, name = struct.unpack_from('>I4s', content, position)
         if name == b'IHDR':
-            width, height = map(max, (width, height), _unpacked('>II', content, position + 8))
+            width, height = map(max, (width, height), unpacked('>II', content, position + 8))
         texts += min(_TEXT_BYTES, _DEFLATED * length) if name in _TEXTS else 0
         position += 12 + length
     return width, height, 0, texts
 
 
 def _cost_of_bmp(content, begin, _):
-    (size,) = _unpacked('<I', content, begin + 14)
-    width, height = _unpacked('<HH' if size == 12 else '<ii', content, begin + 18)
+    (size,) = unpacked('<I', content, begin + 14)
+    width, height = unpacked('<HH' if size == 12 else '<ii', content, begin + 18)
     height = abs(height)
-    is_run_length = size > 12 and _unpacked('<I', content, begin + 30)[0] in _RUN_LENGTH
+    is_run_length = size > 12 and unpacked('<I', content, begin + 30)[0] in _RUN_LENGTH
     jumps = _BYTES_PER_RUN_LENGTH_PIXEL * max(0, width) * (height + _FURTHEST_JUMP) if is_run_length else 0
     return max(0, width), height, 0, jumps
 
 
 def _cost_of_gif(content, begin, end):
     """The first frame may be larger than the canvas, which Pillow enlarges then."""
-    width, height, flags = _unpacked('<HHB', content, begin + 6)
+    width, height, flags = unpacked('<HHB', content, begin + 6)
     position = begin + 13 + _palette(flags)
     while True:
         found = _GIF_BLOCK.search(content, position, end)
         if found is None or found[0] == b';':
             return width, height, 0, 0
         if found[0] == b',':
-            left, top, columns, rows = _unpacked('<HHHH', content, found.end())
+            left, top, columns, rows = unpacked('<HHHH', content, found.end())
             return max(width, left + columns), max(height, top + rows), 0, 0
         position = found.end() + 1
         while position < end and content[position]:
@@ -221,10 +221,10 @@ def _cost_of_webp(content, _, __):
 def _cost_of_tiff(content, begin, end):
     """Strips and tiles are decompressed as a whole, and tiles may be larger than the image. Of a repeated entry any number may count."""
     content = memoryview(content)[begin:end]
-    order = _order(content)
-    (first,) = _unpacked(f'{order}I', content, 4)
+    order = byte_order(content)
+    (first,) = unpacked(f'{order}I', content, 4)
     fields = {}
-    for tag, kind, count, place in _entries(content, order, first):
+    for tag, kind, count, place in numbers_of_entries(content, order, first):
         fields.setdefault(tag, set()).add(_first_number(content, order, kind, count, place))
 
     def largest(tag, default):
@@ -244,21 +244,8 @@ def _cost_of_tiff(content, begin, end):
     return max(width, columns), max(height, rows), columns * rows * per_pixel + changes, memory if is_bounded else math.inf
 
 
-def _order(content):
-    return '<' if content[:2] == b'II' else '>'
-
-
-def _entries(content, order, place):
-    """Yield (tag, type, count, place of the numbers) of the entries of a directory."""
-    (entries,) = _unpacked(f'{order}H', content, place)
-    for entry in range(place + 2, min(place + 2 + entries * _ENTRY, len(content) - _ENTRY + 1), _ENTRY):
-        tag, kind, count = struct.unpack_from(f'{order}HHI', content, entry)
-        inside = count * _SIZES.get(kind, 0) <= 4
-        yield tag, kind, count, entry + 8 if inside else struct.unpack_from(f'{order}I', content, entry + 8)[0]
-
-
 def _first_number(content, order, kind, count, place):
-    return _unpacked(order + _INTEGERS[kind], content, place)[0] if kind in _INTEGERS and count else 0
+    return unpacked(order + _INTEGERS[kind], content, place)[0] if kind in _INTEGERS and count else 0
 
 
 def _directory_memory(content):
@@ -266,25 +253,19 @@ def _directory_memory(content):
 
     Entries may name the same bytes many times, and each becomes a copy.
     """
-    order = _order(content)
-    places, read = list(_unpacked(f'{order}I', content, 4)), 0
+    order = byte_order(content)
+    places, read = list(unpacked(f'{order}I', content, 4)), 0
     for _ in range(1 + _NESTING):
         further = []
         for place in places:
             named = {}  # by tag, of which the last entry counts
-            for tag, kind, count, begin in _entries(content, order, place):
-                read += _ENTRY + min(count * _SIZES.get(kind, 0), max(0, len(content) - begin))
+            for tag, kind, count, begin in numbers_of_entries(content, order, place):
+                read += ENTRY + min(count * SIZES.get(kind, 0), max(0, len(content) - begin))
                 if tag in _FURTHER_DIRECTORIES:
                     named[tag] = _first_number(content, order, kind, count, begin)
             further += named.values()
         places = further
     return _EXPANSION * read
-
-
-def _unpacked(layout, content, place):
-    """Return the numbers at a place, zeros where the content ends before."""
-    size = struct.calcsize(layout)
-    return struct.unpack(layout, bytes(content[place : place + size]).ljust(size, b'\0'))
 
 
 _COSTS = {

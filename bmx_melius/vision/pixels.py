@@ -23,6 +23,7 @@ from ..limited_process import LimitedProcesses, is_limited
 from .channel_files import npy_pixels, tiff_pixels, tiff_shape
 from .image_headers import MAX_BYTES, require_affordable
 from .npy_header import NPY_START
+from .tiff_directory import byte_order, directory_entries, unpacked
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -76,7 +77,6 @@ _LIBPNG_LUMA = (9797, 19234, 3737)  # in 15 bits, as libpng computes them for Op
 _PNG_END = b'IEND\xaeB`\x82'
 EXIF = b'Exif\0\0'  # start of an EXIF header
 _ORIENTATION, _SHORT = 0x112, 3  # tag and type of the orientation in an EXIF header
-_ENTRY = 12  # bytes of an entry of a directory
 
 
 def format_of(start: bytes) -> Optional[Format]:
@@ -213,20 +213,10 @@ def orientation_of(exif):
     Pillow's `getexif` also looks for it in XMP metadata, depending on its version. It has turned TIFF files when it loads them.
     """
     tiff = exif[len(EXIF) :] if exif.startswith(EXIF) else exif
-    order = '<' if tiff.startswith(b'II') else '>'
-    if len(tiff) < 8:
-        return 1
-    (directory,) = struct.unpack_from(f'{order}I', tiff, 4)
-    if directory + 2 > len(tiff):
-        return 1
-    (entries,) = struct.unpack_from(f'{order}H', tiff, directory)
-    for place in range(directory + 2, directory + 2 + entries * _ENTRY, _ENTRY):
-        if place + _ENTRY > len(tiff):
-            break
-        tag, kind, _, value = struct.unpack_from(f'{order}HHIH', tiff, place)
-        if (tag, kind) == (_ORIENTATION, _SHORT):
-            return value
-    return 1
+    order = byte_order(tiff)
+    (directory,) = unpacked(f'{order}I', tiff, 4)
+    values = (value for tag, kind, _, value in directory_entries(tiff, order, directory) if (tag, kind) == (_ORIENTATION, _SHORT))
+    return next((unpacked(f'{order}H', tiff, value)[0] for value in values), 1)
 
 
 def _turned(image, orientation):
