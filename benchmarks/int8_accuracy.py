@@ -70,8 +70,8 @@ class Network:
 
 def small_quicknet(classes, initial_layers='thumbnail'):
     """Return a QuickNet with two blocks in a stage and a quarter of the width."""
-    options = quicknet.Options(init_features=16, initial_layers=initial_layers)
-    return quicknet.QuickNet(quicknet.Architecture((2, 2, 2, 2), (16, 32, 64, 128)), options, classes=classes)
+    options = quicknet.QuickNetOptions(init_features=16, initial_layers=initial_layers)
+    return quicknet.QuickNet(quicknet.QuickNetArchitecture((2, 2, 2, 2), (16, 32, 64, 128)), options, classes=classes)
 
 
 NETWORKS = {

@@ -24,7 +24,7 @@ from .zoo_network import ZooNetwork
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(NetworkOptions):
+class AlexNetOptions(NetworkOptions):
     """Arguments of `model_zoo.get_model` for this network.
 
     Attributes
@@ -43,7 +43,7 @@ class Options(NetworkOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Convolution:
+class AlexNetConvolution:
     """A row of the architecture: filters, kernel size (0: that of the map), padding, and whether 3x3 max pooling of stride 2 follows."""
 
     channels: int
@@ -53,23 +53,25 @@ class Convolution:
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class AlexNetArchitecture:
     """Architecture of the network: its binary layers, each with a normalization before its sign."""
 
-    layers: Tuple[Convolution, ...] = (
-        Convolution(256, 5, 2, pool=True),
-        Convolution(384, 3, 1),
-        Convolution(384, 3, 1),
-        Convolution(256, 3, 1, pool=True),
-        Convolution(4096, 0, 0),
-        Convolution(4096, 1, 0),
+    layers: Tuple[AlexNetConvolution, ...] = (
+        AlexNetConvolution(256, 5, 2, pool=True),
+        AlexNetConvolution(384, 3, 1),
+        AlexNetConvolution(384, 3, 1),
+        AlexNetConvolution(256, 3, 1, pool=True),
+        AlexNetConvolution(4096, 0, 0),
+        AlexNetConvolution(4096, 1, 0),
     )
 
 
 class BinaryAlexNet(ZooNetwork):
     """The binary AlexNet of XNOR-Net. Images have the option `input_size`, which can be too small."""
 
-    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
+    def __init__(
+        self, architecture: AlexNetArchitecture, options: AlexNetOptions = AlexNetOptions(), classes: int = 1000, **kwargs: Any
+    ) -> None:  # noqa: B008
         super().__init__(options.input_size, **kwargs)
         if options.same_padding:
             raise UserError(
@@ -103,4 +105,4 @@ def _map_size(features, input_size):
     return shape[2]
 
 
-register('alexnet_xnor', BinaryAlexNet, Architecture(), Options(), source='arXiv:1603.05279', preset='xnor-net')
+register('alexnet_xnor', BinaryAlexNet, AlexNetArchitecture(), AlexNetOptions(), source='arXiv:1603.05279', preset='xnor-net')

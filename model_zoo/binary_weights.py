@@ -17,7 +17,7 @@ from .zoo_network import ZooNetwork
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class BinaryWeightOptions:
     """Arguments of `model_zoo.get_model` for these networks.
 
     Attributes
@@ -43,7 +43,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Convolution:
+class BinaryWeightConvolution:
     """A row of an architecture: channels / `init_features`, geometry, ReLU, and window of the max pooling after it (0: none)."""
 
     width: int
@@ -55,21 +55,21 @@ class Convolution:
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class BinaryWeightArchitecture:
     """Architecture of a named network: its convolutions, and the widths of its hidden fully connected layers / `init_features`."""
 
-    convolutions: Tuple[Convolution, ...]
+    convolutions: Tuple[BinaryWeightConvolution, ...]
     hidden: Tuple[int, ...] = (64, 64)
 
 
-def _vgg(*layers: int) -> Architecture:
+def _vgg(*layers: int) -> BinaryWeightArchitecture:
     """Return the architecture with this number of convolutions between poolings."""
     rows = (
-        Convolution(width, pool=2 if index == number - 1 else 0)
+        BinaryWeightConvolution(width, pool=2 if index == number - 1 else 0)
         for number, width in zip(layers, (1, 2, 4, 8, 8))
         for index in range(number)
     )
-    return Architecture(tuple(rows))
+    return BinaryWeightArchitecture(tuple(rows))
 
 
 ARCHITECTURES = {
@@ -77,13 +77,13 @@ ARCHITECTURES = {
     'binary_vgg13': _vgg(2, 2, 2, 2, 2),
     'binary_vgg16': _vgg(2, 2, 3, 3, 3),
     'binary_vgg19': _vgg(2, 2, 4, 4, 4),
-    'binary_alexnet': Architecture(
+    'binary_alexnet': BinaryWeightArchitecture(
         (
-            Convolution(1, 11, strides=4, padding=2, pool=3),
-            Convolution(3, 5, padding=2, relu=False, pool=3),
-            Convolution(6, relu=False),
-            Convolution(4, relu=False),
-            Convolution(4, relu=False, pool=3),
+            BinaryWeightConvolution(1, 11, strides=4, padding=2, pool=3),
+            BinaryWeightConvolution(3, 5, padding=2, relu=False, pool=3),
+            BinaryWeightConvolution(6, relu=False),
+            BinaryWeightConvolution(4, relu=False),
+            BinaryWeightConvolution(4, relu=False, pool=3),
         )
     ),
 }
@@ -92,7 +92,13 @@ ARCHITECTURES = {
 class BinaryWeightNetwork(ZooNetwork):
     """A network of convolutions and fully connected layers with binary weights. Images have the option `input_size`."""
 
-    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
+    def __init__(
+        self,
+        architecture: BinaryWeightArchitecture,
+        options: BinaryWeightOptions = BinaryWeightOptions(),
+        classes: int = 1000,
+        **kwargs: Any,
+    ) -> None:  # noqa: B008
         super().__init__(options.input_size, **kwargs)
         with self.name_scope():
             self.features = nn.HybridSequential(prefix='')
@@ -111,4 +117,4 @@ class BinaryWeightNetwork(ZooNetwork):
 
 
 for _name, _architecture in ARCHITECTURES.items():
-    register(_name, BinaryWeightNetwork, _architecture, Options(), source=BMXNET_V2)
+    register(_name, BinaryWeightNetwork, _architecture, BinaryWeightOptions(), source=BMXNET_V2)

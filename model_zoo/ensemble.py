@@ -24,7 +24,7 @@ from mxnet.gluon import HybridBlock, nn
 from bmx_melius.errors import UserError
 
 from .registry import register
-from .residual import DEPTHS, NETWORKS, Architecture, ResidualNetwork
+from .residual import DEPTHS, NETWORKS, ResidualArchitecture, ResidualNetwork
 from .units import MethodOptions
 
 MEMBERS = 6
@@ -80,7 +80,7 @@ def _are_votes(alphas: Any, members: int) -> bool:
 class EnsembleArchitecture:
     """Architecture of an ensemble: that of its members, and the name under which such a network is registered."""
 
-    member: Architecture
+    member: ResidualArchitecture
     member_name: str
 
 
@@ -155,6 +155,6 @@ def get_members(name: str, arguments: Dict[str, Any]) -> Optional[Members]:
 _ENSEMBLES = {}
 for _depth, _layers in DEPTHS.items():
     _name, _row = f'resnet{_depth}_benn', NETWORKS[MEMBER]
-    _ENSEMBLES[_name] = EnsembleArchitecture(Architecture(_layers, _row), MEMBER.format(_depth))
+    _ENSEMBLES[_name] = EnsembleArchitecture(ResidualArchitecture(_layers, _row), MEMBER.format(_depth))
     _options = EnsembleOptions(**vars(_row.options))
     register(_name, Ensemble, _ENSEMBLES[_name], _options, source='arXiv:1806.07550', preset=_row.preset)

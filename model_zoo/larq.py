@@ -69,7 +69,7 @@ NETWORKS: Dict[str, Dict[str, Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class KerasArrays:
     """Arrays of a layer in Keras.
 
     Attributes
@@ -90,15 +90,15 @@ class Kind:
 _WEIGHT_AND_BIAS = {'weight': 'kernel', 'bias': 'bias'}
 _DEPTHWISE = 'depthwise_kernel'
 
-KINDS: Dict[Type[HybridBlock], Kind] = {  # the first row that fits a layer is the one of the layer
-    XNORWeights: Kind(_WEIGHT_AND_BIAS, limit=1),
-    nn.Conv2D: Kind(_WEIGHT_AND_BIAS),
-    nn.Dense: Kind(_WEIGHT_AND_BIAS),
-    nn.BatchNorm: Kind({'gamma': 'gamma', 'beta': 'beta', 'running_mean': 'moving_mean', 'running_var': 'moving_variance'}),
-    PReLU: Kind({'slope': 'alpha'}),
-    Transition: Kind({}, constants={_DEPTHWISE: BLUR}),
+KINDS: Dict[Type[HybridBlock], KerasArrays] = {  # the first row that fits a layer is the one of the layer
+    XNORWeights: KerasArrays(_WEIGHT_AND_BIAS, limit=1),
+    nn.Conv2D: KerasArrays(_WEIGHT_AND_BIAS),
+    nn.Dense: KerasArrays(_WEIGHT_AND_BIAS),
+    nn.BatchNorm: KerasArrays({'gamma': 'gamma', 'beta': 'beta', 'running_mean': 'moving_mean', 'running_var': 'moving_variance'}),
+    PReLU: KerasArrays({'slope': 'alpha'}),
+    Transition: KerasArrays({}, constants={_DEPTHWISE: BLUR}),
 }
-DEPTHWISE = Kind({'weight': _DEPTHWISE, 'bias': 'bias'})  # of a nn.Conv2D
+DEPTHWISE = KerasArrays({'weight': _DEPTHWISE, 'bias': 'bias'})  # of a nn.Conv2D
 
 AXES = {('kernel', 2): (1, 0), ('kernel', 4): (3, 2, 0, 1), (_DEPTHWISE, 4): (2, 3, 0, 1)}  # by which Keras' arrays are transposed
 
@@ -240,7 +240,7 @@ def _match(net, layers, complaint):
 
 
 def _kind_and_groups(layer, waiting):
-    """Return the `Kind` of a layer, and how many of the layers `waiting` in the file belong to it.
+    """Return the `KerasArrays` of a layer, and how many of the layers `waiting` in the file belong to it.
 
     Larq Zoo has a separate layer for each group of a grouped convolution, but one layer for a depthwise convolution.
     """

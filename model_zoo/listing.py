@@ -20,7 +20,7 @@ INPUT_SIZE = 224  # pixels, of the counts and of the published accuracies
 
 
 @dataclasses.dataclass(frozen=True)
-class Accuracy:
+class PublishedAccuracy:
     """A published accuracy on the validation set of ImageNet.
 
     Attributes
@@ -38,7 +38,7 @@ class Accuracy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Listed:
+class ListedNetwork:
     """What is known of a network.
 
     Attributes
@@ -50,7 +50,7 @@ class Listed:
     counts : dict or None
         ``bops``, ``flops`` and ``ops`` for an image of `INPUT_SIZE`, and ``size_bytes``, of the network with its default options, as
         `bmx_melius.summary` counts them; None if these do not determine its architecture.
-    accuracies : tuple of Accuracy
+    accuracies : tuple of PublishedAccuracy
         Those of the default options first.
     weights : tuple of Weights
         Files that ``get_model(pretrained=...)`` loads. All are published by others.
@@ -59,7 +59,7 @@ class Listed:
     name: str
     source: Optional[str]
     counts: Optional[Dict[str, float]]
-    accuracies: Tuple[Accuracy, ...]
+    accuracies: Tuple[PublishedAccuracy, ...]
     weights: Tuple[Weights, ...]
 
 
@@ -92,10 +92,10 @@ def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> Lis
     ]
 
 
-def describe(name: str) -> Listed:
+def describe(name: str) -> ListedNetwork:
     """Return what is known of a network of `list_models`."""
     weights = tuple(weights for weights in WEIGHTS if weights.network == name)
-    return Listed(name, find(name).source, _counts().get(name), tuple(_accuracies().get(name, ())), weights)
+    return ListedNetwork(name, find(name).source, _counts().get(name), tuple(_accuracies().get(name, ())), weights)
 
 
 @functools.lru_cache(maxsize=None)
@@ -115,5 +115,5 @@ def _accuracies():
                 known = find(network['name'])
                 if known and figures['top1_percent']:
                     options = {key: value for key, value in network.items() if key != 'name' and known.defaults.get(key) != value}
-                    found.setdefault(network['name'], []).append(Accuracy(figures['top1_percent'], source, options))
+                    found.setdefault(network['name'], []).append(PublishedAccuracy(figures['top1_percent'], source, options))
     return {name: sorted(accuracies, key=lambda accuracy: len(accuracy.options)) for name, accuracies in found.items()}

@@ -25,7 +25,7 @@ WIDTH_MULTIPLE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class MeliusNetArchitecture:
     """Architecture of a named network: for MeliusNet a row of table 1 of the paper.
 
     Attributes
@@ -58,13 +58,13 @@ class Architecture:
 
     @property
     def downsample_structure(self) -> str:
-        """Layers of a transition, as in `Options.downsample_structure` (paper, section 3.1)."""
+        """Layers of a transition, as in `MeliusNetOptions.downsample_structure` (paper, section 3.1)."""
         shuffle, groups = (f'cs:{SHUFFLE_GROUPS},', f':{self.groups}') if self.groups > 1 else ('', '')
         return f'bn,max_pool,relu,{shuffle}fp_conv{groups}' if self.pool_first else f'bn,relu,{shuffle}fp_conv{groups},pool'
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(QuantizerOptions):
+class MeliusNetOptions(QuantizerOptions):
     """Arguments of `model_zoo.get_model` for all networks of this family.
 
     Attributes
@@ -89,11 +89,11 @@ class Options(QuantizerOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Variant:
     """A named network: its architecture, its default options, its name in BMXNet-v2, and what else `register` takes."""
 
-    architecture: Architecture
-    options: Options = Options()
+    architecture: MeliusNetArchitecture
+    options: MeliusNetOptions = MeliusNetOptions()
     alias: Optional[str] = None
     flexible: bool = False
     source: str = 'arXiv:2001.05936'
@@ -105,36 +105,42 @@ _DENSENET = {'source': 'arXiv:1906.08637', 'preset': 'binary-densenet'}
 _HALVES = (1 / 2, 1 / 2, 1 / 2)
 
 NETWORKS = {
-    'meliusnet22': Row(Architecture((4, 5, 4, 4), (160, 224, 256))),
-    'meliusnet29': Row(Architecture((4, 6, 8, 6), (128, 192, 256))),
-    'meliusnet42': Row(Architecture((5, 8, 14, 10), (160, 256, 416))),
-    'meliusnet59': Row(Architecture((6, 12, 24, 12), (192, 320, 544)), preset='meliusnet59'),
-    'meliusneta': Row(Architecture((4, 5, 5, 6), (160, 256, 288), groups=4), alias='meliusnet_a'),
-    'meliusnetb': Row(Architecture((4, 6, 8, 6), (160, 224, 320), groups=2), alias='meliusnet_b'),
-    'meliusnetc': Row(Architecture((3, 5, 10, 6), (128, 192, 288), groups=4), alias='meliusnet_c'),
+    'meliusnet22': Variant(MeliusNetArchitecture((4, 5, 4, 4), (160, 224, 256))),
+    'meliusnet29': Variant(MeliusNetArchitecture((4, 6, 8, 6), (128, 192, 256))),
+    'meliusnet42': Variant(MeliusNetArchitecture((5, 8, 14, 10), (160, 256, 416))),
+    'meliusnet59': Variant(MeliusNetArchitecture((6, 12, 24, 12), (192, 320, 544)), preset='meliusnet59'),
+    'meliusneta': Variant(MeliusNetArchitecture((4, 5, 5, 6), (160, 256, 288), groups=4), alias='meliusnet_a'),
+    'meliusnetb': Variant(MeliusNetArchitecture((4, 6, 8, 6), (160, 224, 320), groups=2), alias='meliusnet_b'),
+    'meliusnetc': Variant(MeliusNetArchitecture((3, 5, 10, 6), (128, 192, 288), groups=4), alias='meliusnet_c'),
     # The naive combination of supplement B, with as many operations as meliusnet22:
-    'naivenet17': Row(Architecture((3, 3, 3, 3), (128, 160, 192), block='naive')),
+    'naivenet17': Variant(MeliusNetArchitecture((3, 3, 3, 3), (128, 160, 192), block='naive')),
     # Reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4:
-    'binary_densenet28': Row(Architecture((6, 6, 6, 5), (160, 192, 256), block='dense'), alias='densenet28', **_DENSENET),
-    'binary_densenet37': Row(Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'), alias='densenet37', **_DENSENET),
-    'binary_densenet45': Row(Architecture((6, 12, 14, 8), (160, 288, 288), block='dense'), alias='densenet45', **_DENSENET),
+    'binary_densenet28': Variant(MeliusNetArchitecture((6, 6, 6, 5), (160, 192, 256), block='dense'), alias='densenet28', **_DENSENET),
+    'binary_densenet37': Variant(MeliusNetArchitecture((6, 8, 12, 6), (128, 192, 256), block='dense'), alias='densenet37', **_DENSENET),
+    'binary_densenet45': Variant(MeliusNetArchitecture((6, 12, 14, 8), (160, 288, 288), block='dense'), alias='densenet45', **_DENSENET),
     # From Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
-    'binary_densenet37_dilated': Row(
-        Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'), Options(dilations=(1, 1, 2, 4)), **_DENSENET
+    'binary_densenet37_dilated': Variant(
+        MeliusNetArchitecture((6, 8, 12, 6), (128, 192, 256), block='dense'), MeliusNetOptions(dilations=(1, 1, 2, 4)), **_DENSENET
     ),
     # Float networks of the paper's comparison (section 4.2): of a depth that trains well, transitions as in DenseNet.
-    'meliusnet_32bit': Row(Architecture((4, 4, 4, 3), (160, 192, 224), pool_first=False), Options(bits=32)),
-    'densenet_32bit': Row(Architecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False), Options(bits=32)),
+    'meliusnet_32bit': Variant(MeliusNetArchitecture((4, 4, 4, 3), (160, 192, 224), pool_first=False), MeliusNetOptions(bits=32)),
+    'densenet_32bit': Variant(
+        MeliusNetArchitecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False), MeliusNetOptions(bits=32)
+    ),
     # Of any size: the architecture, of which these are the defaults, is also given by arguments of get_model.
-    'meliusnet_flex': Row(Architecture((4, 4, 4, 3), _HALVES), flexible=True),
-    'binary_densenet_flex': Row(Architecture((6, 6, 6, 5), _HALVES, block='dense'), alias='densenet_flex', flexible=True, **_DENSENET),
+    'meliusnet_flex': Variant(MeliusNetArchitecture((4, 4, 4, 3), _HALVES), flexible=True),
+    'binary_densenet_flex': Variant(
+        MeliusNetArchitecture((6, 6, 6, 5), _HALVES, block='dense'), alias='densenet_flex', flexible=True, **_DENSENET
+    ),
 }
 
 
 class MeliusNet(ZooNetwork):
     """A MeliusNet of any size."""
 
-    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
+    def __init__(
+        self, architecture: MeliusNetArchitecture, options: MeliusNetOptions = MeliusNetOptions(), classes: int = 1000, **kwargs: Any
+    ) -> None:  # noqa: B008
         super().__init__(**kwargs)
         stages = len(architecture.block_numbers)
         dilations = options.dilations or (1,) * stages

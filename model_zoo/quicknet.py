@@ -20,7 +20,7 @@ CLIP = 1.25  # threshold of the gradients of activations and weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(NetworkOptions):
+class QuickNetOptions(NetworkOptions):
     """Arguments of `model_zoo.get_model` for all networks of this family."""
 
     initial_layers: str = 'quicknet'
@@ -28,7 +28,7 @@ class Options(NetworkOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class QuickNetArchitecture:
     """Architecture of a named network: residual blocks and channels per stage."""
 
     blocks: Tuple[int, ...]
@@ -36,16 +36,16 @@ class Architecture:
 
 
 ARCHITECTURES = {
-    'quicknet': Architecture((4, 4, 4, 4)),
-    'quicknet_small': Architecture((4, 4, 4, 4), (32, 64, 256, 512)),
-    'quicknet_large': Architecture((6, 8, 12, 6)),
+    'quicknet': QuickNetArchitecture((4, 4, 4, 4)),
+    'quicknet_small': QuickNetArchitecture((4, 4, 4, 4), (32, 64, 256, 512)),
+    'quicknet_large': QuickNetArchitecture((6, 8, 12, 6)),
 }
 
 
 class ResidualBlock(HybridBlock):
     """``BN(relu(conv(sign(x)))) + x``, with a binary 3x3 convolution. Input and output (N, channels, H, W)."""
 
-    def __init__(self, channels: int, options: Options, **kwargs: Any) -> None:
+    def __init__(self, channels: int, options: QuickNetOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.conv = options.binary_conv(channels, padding=1, pad_value=1, no_offset=True, weight_threshold=CLIP, in_channels=channels)
@@ -67,7 +67,7 @@ class Transition(nn.HybridSequential):
     stride 2.
     """
 
-    def __init__(self, channels: int, in_channels: int, options: Options, **kwargs: Any) -> None:
+    def __init__(self, channels: int, in_channels: int, options: QuickNetOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
             self.add(nn.Activation('relu'), nn.MaxPool2D(2, strides=1))
@@ -78,7 +78,9 @@ class Transition(nn.HybridSequential):
 class QuickNet(ZooNetwork):
     """A QuickNet. Height and width of images are at least 32 with the default stem."""
 
-    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
+    def __init__(
+        self, architecture: QuickNetArchitecture, options: QuickNetOptions = QuickNetOptions(), classes: int = 1000, **kwargs: Any
+    ) -> None:  # noqa: B008
         super().__init__(**kwargs)
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
@@ -100,5 +102,5 @@ class QuickNet(ZooNetwork):
 
 
 for _name, _architecture in ARCHITECTURES.items():
-    _options = Options(init_features=_architecture.channels[0])
+    _options = QuickNetOptions(init_features=_architecture.channels[0])
     register(_name, QuickNet, _architecture, _options, source='arXiv:2011.09398', preset='quicknet')

@@ -28,7 +28,7 @@ _PROVIDERS: Dict[Any, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
+class RegisteredNetwork:
     """A registered network.
 
     Attributes
@@ -79,7 +79,7 @@ class Network:
         return [field.name for field in dataclasses.fields(part)]
 
 
-_NETWORKS: Dict[str, Network] = {}  # `_key` of a name or alias -> network
+_NETWORKS: Dict[str, RegisteredNetwork] = {}  # `_key` of a name or alias -> network
 _GLUONCV_ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root', 'norm_layer', 'norm_kwargs', 'prefix', 'params')  # of most of its networks
 # Modules of GluonCV whose networks classify images and take the arguments `classes` and `prefix`.
 _GLUONCV_MODULES = (
@@ -93,7 +93,7 @@ def _key(name):
     return name.lower().replace('_', '')
 
 
-def find(name: str) -> Optional[Network]:
+def find(name: str) -> Optional[RegisteredNetwork]:
     """Return the network of this zoo with this name or alias in any spelling; None if there is none."""
     return _NETWORKS.get(_key(name))
 
@@ -116,12 +116,12 @@ def register(
     name : str
         Name in the literature.
     build, architecture, options, flexible, source, preset
-        As in `Network`. The fields of `options`, and for a `flexible` network also those of `architecture`, are the keyword arguments of
+        As in `RegisteredNetwork`. The fields of `options`, and of `architecture` for a `flexible` network, are the keyword arguments of
         `get_model` for this network.
     alias : str or None
         Name in other libraries; not listed.
     """
-    network = Network(name, build, architecture, options, flexible, source, preset)
+    network = RegisteredNetwork(name, build, architecture, options, flexible, source, preset)
     for known in (name, alias or name):
         key = _key(known)
         if _NETWORKS.setdefault(key, network) is not network:
@@ -271,9 +271,10 @@ def get_model(
     **kwargs
         Options of the network: ``initial_layers`` and ``init_features`` (`model_zoo.layer_options.NetworkOptions`), ``clip_threshold``,
         ``bits``, ``weight_bits``, ``norm_layer``, ``norm_kwargs``, ``conv_kwargs``, ``same_padding``
-        (`model_zoo.layer_options.LayerOptions`), options of its family (`Options` in its module; residual ones in `model_zoo.units`),
-        ``prefix`` and ``params`` as in every Gluon block. ``meliusnet_flex`` also has ``block_numbers``, ``transitions``, ``groups``,
-        ``block`` and ``pool_first`` (`model_zoo.meliusnet.Architecture`). They must not contradict what pretrained weights require.
+        (`model_zoo.layer_options.LayerOptions`), options of its family (in its module; for residual networks in
+        `model_zoo.units`), ``prefix`` and ``params`` as in every Gluon block. ``meliusnet_flex`` also has ``block_numbers``,
+        ``transitions``, ``groups``, ``block`` and ``pool_first`` (`model_zoo.meliusnet.MeliusNetArchitecture`). They must not contradict
+        what pretrained weights require.
 
     Returns
     -------

@@ -8,9 +8,10 @@ To add a network:
 1. Write its layers in ``bmx_melius/nn/methods/NAME.py``, with equation, gradient and source.
 2. Write a function ``(place, options) -> HybridBlock`` in `model_zoo.units` that composes its *unit*: everything between two additions or,
    with `units_per_block` 2, half of it. That is the quantized convolution with its normalization, activation and scales in the order of
-   the method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the convolution with
-   the options of `get_model`.
-3. Add a row to `NETWORKS` under the name of its networks, in which ``{}`` is the depth. The fields of `Row` describe what else differs.
+   the method, from `place.in_channels` to `place.channels` channels with `place.stride`. `UnitPlace.binary_conv` creates the
+   convolution with the options of `get_model`.
+3. Add a row to `NETWORKS` under the name of its networks, in which ``{}`` is the depth. The fields of `ResidualRow` describe what else
+   differs.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ from .layer_options import NetworkOptions
 from .padding import padded_features
 from .registry import BMXNET_V2, register
 from .stems import add_stem, norm_activation_pool, norm_pool, pool_norm
-from .units import MethodOptions, Part, Place, ResNetOptions, chain
+from .units import MethodOptions, Part, ResNetOptions, UnitPlace, chain
 from .zoo_network import ZooNetwork
 
 DEPTHS = {18: (4, 4, 4, 4), 34: (6, 8, 12, 6)}  # units per stage
@@ -46,7 +47,7 @@ WIDTHS = (1, 2, 4, 8)  # channels of a stage / channels after the stem
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ResidualRow:
     """A row of `NETWORKS`. A `Part` is a function ``(place, options)`` that returns layers, or None.
 
     Attributes
@@ -77,7 +78,7 @@ class Row:
     alias : str or None
         Name in BMXNet-v2.
     source, preset : str or None
-        Paper or code, and protocol of its authors, as in `model_zoo.registry.Network`.
+        Paper or code, and protocol of its authors, as in `model_zoo.registry.RegisteredNetwork`.
     """
 
     unit: Part
@@ -105,15 +106,15 @@ class Residual(HybridBlock):
 
     Parameters
     ----------
-    places : sequence of Place
+    places : sequence of UnitPlace
         Of the units, one after the other.
-    row : Row
+    row : ResidualRow
     options : NetworkOptions
 
     Input (N, in_channels, H, W); output (N, channels, H / stride, W / stride), rounded up.
     """
 
-    def __init__(self, places: Tuple[Place, ...], row: Row, options: NetworkOptions, **kwargs: Any) -> None:
+    def __init__(self, places: Tuple[UnitPlace, ...], row: ResidualRow, options: NetworkOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         first, last = places[0], places[-1]
         around = dataclasses.replace(last, in_channels=first.in_channels, stride=first.stride, kernel_size=1)
@@ -170,9 +171,9 @@ class GroupBlock(HybridBlock):
 
     Parameters
     ----------
-    places : sequence of Place
+    places : sequence of UnitPlace
         Of the units of a block, one after the other, each with a shortcut.
-    row : Row
+    row : ResidualRow
     options : ShortcutOptions
 
     Input: a map (N, in_channels, H, W) in the first block of a network, otherwise a list with one map for each base and their sum. Output:
@@ -180,7 +181,7 @@ class GroupBlock(HybridBlock):
     weights of the shortcut.
     """
 
-    def __init__(self, places: Tuple[Place, ...], row: Row, options: units.ShortcutOptions, **kwargs: Any) -> None:
+    def __init__(self, places: Tuple[UnitPlace, ...], row: ResidualRow, options: units.ShortcutOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         first, last = places[0], places[-1]
         self.ends_network, self.shared_projection = last.ends_network, not options.quantized_shortcuts
@@ -211,17 +212,17 @@ class GroupBlock(HybridBlock):
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class ResidualArchitecture:
     """Architecture of a named network: units per stage, and the row of `NETWORKS`."""
 
     layers: Tuple[int, ...]
-    row: Row
+    row: ResidualRow
 
     def __post_init__(self):
         if not 1 <= len(self.layers) <= len(WIDTHS):
             raise UserError(f'a residual network has 1 to {len(WIDTHS)} stages, not {len(self.layers)}')
 
-    def stages(self, options: NetworkOptions, stride: int) -> List[List[Place]]:
+    def stages(self, options: NetworkOptions, stride: int) -> List[List[UnitPlace]]:
         """Return the places of the units of each stage, after a stem with this total stride."""
         stages, channels, slices = [], options.init_features, getattr(options, 'slices', 1)
         for number, (layers, width) in enumerate(zip(self.layers, WIDTHS)):
@@ -231,7 +232,7 @@ class Architecture:
             for index in range(count):
                 halves = index < halving
                 stride *= 2 if halves else 1
-                place = Place(
+                place = UnitPlace(
                     width * options.init_features,
                     channels,
                     2 if halves else 1,
@@ -251,7 +252,9 @@ class Architecture:
 class ResidualNetwork(ZooNetwork):
     """A residual binary network. With the option `input_size` it accepts images of this size only."""
 
-    def __init__(self, architecture: Architecture, options: Optional[NetworkOptions] = None, classes: int = 1000, **kwargs: Any) -> None:
+    def __init__(
+        self, architecture: ResidualArchitecture, options: Optional[NetworkOptions] = None, classes: int = 1000, **kwargs: Any
+    ) -> None:
         row = self._row = architecture.row
         options = options or row.options
         slices = getattr(options, 'slices', 1)
@@ -288,7 +291,7 @@ class ResidualNetwork(ZooNetwork):
 # Networks of BMXNet-v2 (github.com/hpi-xnor/BMXNet-v2-examples, binary_models/resnet.py, resnet_e.py and binet.py). Its resnet18_v1 and
 # others are binary_resnet18_v1 here, because GluonCV has full-precision networks of these names.
 _of_bmxnet_v2 = functools.partial(
-    Row,
+    ResidualRow,
     shortcut=units.resnet_shortcut,
     stem=units.image_stem,
     tail=(units.norm, units.relu),
@@ -306,9 +309,9 @@ _norm_after_stem = functools.partial(units.image_stem, last_norm=True)
 _BINARY_SHORTCUTS = ResNetOptions(initial_layers='imagenet', binary_shortcut=True, strided_shortcut=True)
 
 # Units in the order of ResNet with pre-activation, whose additions follow the convolutions.
-_preactivated = functools.partial(Row, units_per_block=2, shortcut=units.projected_shortcut, tail=(units.norm_and_relu,))
+_preactivated = functools.partial(ResidualRow, units_per_block=2, shortcut=units.projected_shortcut, tail=(units.norm_and_relu,))
 # Float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU.
-_few_bit_weights = functools.partial(Row, units_per_block=2, shortcut=units.projected_shortcut, after_sum=units.relu)
+_few_bit_weights = functools.partial(ResidualRow, units_per_block=2, shortcut=units.projected_shortcut, after_sum=units.relu)
 
 _prelu_stem_end = functools.partial(norm_activation_pool, activation=PReLU)
 
@@ -363,7 +366,7 @@ NETWORKS = {
         source='arXiv:1606.06160',
         preset='dorefa',
     ),
-    'resnet{}_hwgq': Row(
+    'resnet{}_hwgq': ResidualRow(
         units.normalized_unit(HWGQConv2D, units.PLAIN),
         units_per_block=2,
         before=units.where_shape_changes(lambda place, options: options.norm(**units.PLAIN)),
@@ -374,7 +377,7 @@ NETWORKS = {
         source='arXiv:1702.00953',
         preset='hwgq',
     ),
-    'resnet{}_lqnet_w1a2': Row(
+    'resnet{}_lqnet_w1a2': ResidualRow(
         units.normalized_unit(LQConv2D),
         units_per_block=2,
         before=units.where_shape_changes(units.norm_and_relu),
@@ -386,7 +389,7 @@ NETWORKS = {
         preset='lq-net',
     ),
     'resnet{}_syq_w1a2': _preactivated(units.syq_unit, options=MethodOptions(clip_threshold=None), source='arXiv:1807.00301', preset='syq'),
-    'resnet{}_cbcn': Row(
+    'resnet{}_cbcn': ResidualRow(
         units.norm_and_convolution(CirculantConv2D),
         shortcut=units.averaged_projection,
         after_sum=lambda place, options: PReLU(place.channels),
@@ -395,7 +398,7 @@ NETWORKS = {
         source='arXiv:1910.10853',
         preset='cbcn',
     ),
-    'groupnet{}': Row(
+    'groupnet{}': ResidualRow(
         units.group_net_unit,
         units_per_block=2,
         shortcut=units.quantized_shortcut(units.group_net_convolution),
@@ -412,7 +415,7 @@ NETWORKS = {
         source='arXiv:1711.11294',
         preset='abc-net',
     ),
-    'resnet{}_bnn': Row(
+    'resnet{}_bnn': ResidualRow(
         units.bnn_unit,
         units_per_block=2,
         shortcut=units.quantized_shortcut(units.bnn_convolution),
@@ -427,20 +430,20 @@ NETWORKS = {
         units.norm_and_convolution(XNORConv2D), options=MethodOptions(clip_threshold=1.0), source='arXiv:1603.05279', preset='xnor-net'
     ),
     'resnet{}_xnorpp': _preactivated(units.xnor_plus_unit, options=units.SizedOptions(clip_threshold=1.0), source='arXiv:1909.13863'),
-    'resnet{}_strong_baseline': Row(
+    'resnet{}_strong_baseline': ResidualRow(
         units.strong_baseline_unit,
         stem=functools.partial(add_stem, end=_prelu_stem_end),
         options=MethodOptions(clip_threshold=1.0),
         source='arXiv:2003.11535',
     ),
-    'real_to_binary{}': Row(
+    'real_to_binary{}': ResidualRow(
         units.real_to_binary_unit,
         stem=units.real_to_binary_stem,
         options=units.GatedOptions(clip_threshold=1.0),
         source='arXiv:2003.11535',
         preset='real-to-binary',
     ),
-    'reactnet{}': Row(
+    'reactnet{}': ResidualRow(
         units.reactnet_unit,
         after_sum=lambda place, options: RPReLU(place.channels),
         stem=functools.partial(add_stem, end=norm_pool),
@@ -455,7 +458,7 @@ for _name, _row in NETWORKS.items():
         register(
             _name.format(_depth),
             ResidualNetwork,
-            Architecture(_layers, _row),
+            ResidualArchitecture(_layers, _row),
             _row.options,
             alias=_row.alias and _row.alias.format(_depth),
             source=_row.source,

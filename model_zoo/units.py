@@ -117,7 +117,7 @@ class GatedOptions(MethodOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class UnitPlace:
     """Place of a unit in the network.
 
     Attributes
@@ -177,23 +177,23 @@ def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
     return sequence
 
 
-Part = Callable[[Place, Any], Optional[HybridBlock]]  # of a place and options: layers, or None
+Part = Callable[[UnitPlace, Any], Optional[HybridBlock]]  # of a place and options: layers, or None
 
 
 # --- shortcuts where size or channels change ------------------------------------------------------------------------------------------
 
 
-def pooled_shortcut(place: Place, options: MethodOptions) -> HybridBlock:
+def pooled_shortcut(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
     return chain(_pool(place), nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
-def projected_shortcut(place: Place, options: MethodOptions) -> HybridBlock:
+def projected_shortcut(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return a float 1x1 convolution with the stride of the place, and a BN (ResNet, option B)."""
     return chain(nn.Conv2D(place.channels, 1, place.stride, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
-def averaged_projection(place: Place, options: MethodOptions) -> HybridBlock:
+def averaged_projection(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return a float 1x1 convolution, a BN and 2x2 average pooling (CBCN)."""
     return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), _pool(place))
 
@@ -211,7 +211,7 @@ def quantized_shortcut(convolution: Part) -> Part:
     return shortcut
 
 
-def resnet_shortcut(place: Place, options: ResNetOptions, last_norm: bool = True, **convolution: Any) -> HybridBlock:
+def resnet_shortcut(place: UnitPlace, options: ResNetOptions, last_norm: bool = True, **convolution: Any) -> HybridBlock:
     """Return 2x2 average pooling, a 1x1 convolution and, with `last_norm`, a BN, as the options choose.
 
     `convolution` has arguments of a binary one.
@@ -226,7 +226,7 @@ def resnet_shortcut(place: Place, options: ResNetOptions, last_norm: bool = True
     return chain(pool, conv, options.norm() if last_norm else None)
 
 
-def binet_shortcut(place: Place, options: ResNetOptions) -> HybridBlock:
+def binet_shortcut(place: UnitPlace, options: ResNetOptions) -> HybridBlock:
     """Return 2x2 average pooling and a 1x1 convolution with binary weights whose input is not binary (BiNet of BMXNet-v2)."""
     quantizer = {'bits': options.bits, 'quantization': options.quantization or 'sign'}
     return chain(_pool(place), QConv2D(place.channels, 1, in_channels=place.in_channels, prefix='sc_qconv0_', **quantizer))
@@ -235,7 +235,7 @@ def binet_shortcut(place: Place, options: ResNetOptions) -> HybridBlock:
 # --- units ----------------------------------------------------------------------------------------------------------------------------
 
 
-def resnet_unit(place: Place, options: ResNetOptions, norm_first: bool = False, **convolution: Any) -> nn.HybridSequential:
+def resnet_unit(place: UnitPlace, options: ResNetOptions, norm_first: bool = False, **convolution: Any) -> nn.HybridSequential:
     """Return convolution and BN; with `norm_first`, if a BN begins the block, without a BN before the addition.
 
     The number of input channels is inferred in the first forward pass, as in BMXNet-v2: the weights of a seed depend on it.
@@ -251,7 +251,7 @@ def hard_tanh(channels: int = 0) -> HybridBlock:
     return QActivation(bits=FULL_PRECISION, method='clip')
 
 
-def bnn_convolution(place: Place, options: MethodOptions) -> HybridBlock:
+def bnn_convolution(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return sign and convolution (`bmx_melius.nn.methods.bnn`). The gradient of sign includes that of the hard tanh before it.
 
     Weight decay applies to all weights, as in the authors' ResNet. With ``bits=32`` the hard tanh takes the place of sign.
@@ -260,32 +260,32 @@ def bnn_convolution(place: Place, options: MethodOptions) -> HybridBlock:
     return place.binary_conv(options, no_offset=True, weight_threshold=1, weight_decay=True, activation_method=method)
 
 
-def bnn_unit(place: Place, options: MethodOptions) -> HybridBlock:
+def bnn_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return sign, convolution and, if no addition follows, BN."""
     return chain(bnn_convolution(place, options), None if place.ends_block else options.norm())
 
 
-def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
+def xnor_plus_unit(place: UnitPlace, options: SizedOptions) -> HybridBlock:
     """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.nn.methods.xnor_net_plus`)."""
     size = -(-options.input_size // place.total_stride)
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
     return chain(options.norm(), conv, LearnedScale(place.channels, size, place.initial_scale(options)))
 
 
-def strong_baseline_unit(place: Place, options: MethodOptions) -> HybridBlock:
+def strong_baseline_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.nn.methods.real_to_binary`)."""
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
     return chain(options.norm(), conv, Scale(place.channels, place.initial_scale(options)), PReLU(place.channels))
 
 
-def real_to_binary_unit(place: Place, options: MethodOptions) -> HybridBlock:
+def real_to_binary_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return BN, sign, convolution, gate and PReLU (`bmx_melius.nn.methods.real_to_binary`). With ``bits=32`` tanh replaces sign."""
     method = 'tanh' if options.bits == FULL_PRECISION else 'sign'
     conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1, activation_method=method)
     return chain(options.norm(), conv, PReLU(place.channels))
 
 
-def reactnet_unit(place: Place, options: MethodOptions) -> HybridBlock:
+def reactnet_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return RSign, convolution and BN (`bmx_melius.nn.methods.reactnet`); RPReLU follows the addition."""
     return chain(Shift(place.in_channels), place.binary_conv(options, **BIREAL_CONVOLUTION), options.norm())
 
@@ -317,18 +317,18 @@ def normalized_unit(layer: Type[BinaryConv2D], norm: Optional[Mapping[str, Any]]
     return unit
 
 
-def syq_unit(place: Place, options: MethodOptions) -> HybridBlock:
+def syq_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return BN and convolution with 2-bit activations and scaled binary weights (`bmx_melius.nn.methods.syq`)."""
     return chain(options.norm(), place.binary_conv(options, SYQConv2D, initial_scale=place.initial_scale(options)))
 
 
-def group_net_convolution(place: Place, options: MethodOptions) -> HybridBlock:
+def group_net_convolution(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return sign and scaled convolution (`bmx_melius.nn.methods.group_net`). With ``bits=32`` tanh takes the place of sign."""
     method = 'tanh' if options.bits == FULL_PRECISION else 'approx_sign'
     return place.binary_conv(options, activation_method=method, **GROUP_NET_CONVOLUTION)
 
 
-def group_net_unit(place: Place, options: MethodOptions) -> HybridBlock:
+def group_net_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.nn.methods.group_net`)."""
     return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
 
@@ -336,22 +336,22 @@ def group_net_unit(place: Place, options: MethodOptions) -> HybridBlock:
 # --- other layers: before blocks, after additions, at the end of a network ------------------------------------------------------------
 
 
-def norm(place: Place, options: NetworkOptions) -> HybridBlock:
+def norm(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     """Return a BN."""
     return options.norm()
 
 
-def relu(place: Place, options: NetworkOptions) -> HybridBlock:
+def relu(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     """Return a ReLU."""
     return nn.Activation('relu')
 
 
-def norm_and_relu(place: Place, options: NetworkOptions) -> HybridBlock:
+def norm_and_relu(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     """Return BN and ReLU."""
     return chain(options.norm(), nn.Activation('relu'))
 
 
-def norm_and_hard_tanh(place: Place, options: NetworkOptions) -> HybridBlock:
+def norm_and_hard_tanh(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     """Return BN and hard tanh."""
     return chain(options.norm(), hard_tanh())
 

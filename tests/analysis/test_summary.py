@@ -71,7 +71,9 @@ def test_counts_of_a_network_that_was_never_binary_equal_the_reference(name, poo
     )
     named_one = model_zoo.get_model(name, initial_layers='imagenet')
     other = dataclasses.replace(meliusnet.NETWORKS[name].architecture, pool_first=True)
-    counted = summary(named_one if not pool_first else meliusnet.MeliusNet(other, meliusnet.Options(bits=32, initial_layers='imagenet')))
+    counted = summary(
+        named_one if not pool_first else meliusnet.MeliusNet(other, meliusnet.MeliusNetOptions(bits=32, initial_layers='imagenet'))
+    )
     assert (counted.bops, counted.binary_params) == (0, 0)
     assert (counted.flops, counted.float_params, counted.size_bytes) == (row['conv_macs'], row['n_params'], row['size_fp32_bytes'])
 

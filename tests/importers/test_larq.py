@@ -24,7 +24,7 @@ from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.options.parsing import parse_options
 from model_zoo import alexnet, larq, quicknet, store
 from model_zoo.layer_options import NetworkOptions
-from model_zoo.residual import NETWORKS, Architecture, ResidualNetwork
+from model_zoo.residual import NETWORKS, ResidualArchitecture, ResidualNetwork
 
 pytest.importorskip('h5py')
 pytest_plugins = ['support.conversions']  # its fixtures
@@ -51,20 +51,20 @@ SMALL = {
     'real_to_binary': lambda: residual_network((2, 2), 'real_to_binary{}', init_features=32),
     'xnornet': lambda: xnor_net(),
     'quicknet': lambda: quicknet.QuickNet(
-        quicknet.Architecture((1, 2), (32, 64)), quicknet.Options(init_features=32, **larq.NETWORKS['quicknet']), classes=5
+        quicknet.QuickNetArchitecture((1, 2), (32, 64)), quicknet.QuickNetOptions(init_features=32, **larq.NETWORKS['quicknet']), classes=5
     ),
 }
 
 
 def residual_network(layers, name, **changes):
     options = dataclasses.replace(NETWORKS[name].options, **larq.NETWORKS[name.format(18)], **changes)
-    return ResidualNetwork(Architecture(layers, NETWORKS[name]), options, classes=5)
+    return ResidualNetwork(ResidualArchitecture(layers, NETWORKS[name]), options, classes=5)
 
 
 def xnor_net():
-    rows = alexnet.Architecture().layers
-    narrow = alexnet.Architecture(tuple(dataclasses.replace(row, channels=row.channels // 16) for row in rows))
-    options = alexnet.Options(init_features=6, input_size=96, **larq.NETWORKS['alexnet_xnor'])
+    rows = alexnet.AlexNetArchitecture().layers
+    narrow = alexnet.AlexNetArchitecture(tuple(dataclasses.replace(row, channels=row.channels // 16) for row in rows))
+    options = alexnet.AlexNetOptions(init_features=6, input_size=96, **larq.NETWORKS['alexnet_xnor'])
     return alexnet.BinaryAlexNet(narrow, options, classes=5)
 
 

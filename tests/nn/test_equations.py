@@ -25,10 +25,9 @@ from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import quantize
-from model_zoo.quicknet import Options as QuickNetOptions
-from model_zoo.quicknet import ResidualBlock
+from model_zoo.quicknet import QuickNetOptions, ResidualBlock
 from model_zoo.residual import NETWORKS
-from model_zoo.units import Place
+from model_zoo.units import UnitPlace
 
 S = 0.538  # HWGQ: distance of the levels
 
@@ -286,7 +285,9 @@ def soft_gate(s, x, gate):
 def unit(name, channels, in_channels, stride=1, ends_block=True, **options):
     """A unit of the table of networks."""
     row = NETWORKS[name]
-    return row.unit(Place(channels, in_channels, stride, 4 * stride, ends_block=ends_block), dataclasses.replace(row.options, **options))
+    return row.unit(
+        UnitPlace(channels, in_channels, stride, 4 * stride, ends_block=ends_block), dataclasses.replace(row.options, **options)
+    )
 
 
 SIGNS = {'threshold': 1, 'weight_threshold': 1}

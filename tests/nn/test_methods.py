@@ -32,9 +32,8 @@ from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.training import Objective, Training
 from model_zoo import get_model
 from model_zoo.ensemble import MEMBERS
-from model_zoo.quicknet import Options as QuickNetOptions
-from model_zoo.quicknet import Transition
-from model_zoo.residual import NETWORKS, Architecture, ResidualNetwork, Row
+from model_zoo.quicknet import QuickNetOptions, Transition
+from model_zoo.residual import NETWORKS, ResidualArchitecture, ResidualNetwork, ResidualRow
 from model_zoo.units import chain
 
 # --- layers ----------------------------------------------------------------------------------------------------------------------------
@@ -190,7 +189,7 @@ def small_network(name):
     row = NETWORKS[name]
     size = {'input_size': 8} if hasattr(row.options, 'input_size') else {}
     options = dataclasses.replace(row.options, initial_layers='thumbnail', **size)
-    return ResidualNetwork(Architecture((2, 2), row), options, classes=5)
+    return ResidualNetwork(ResidualArchitecture((2, 2), row), options, classes=5)
 
 
 @pytest.mark.parametrize('name', [name for name in NETWORKS if name != 'binet{}'])  # in which no BN precedes a sign after a shortcut
@@ -231,8 +230,8 @@ def test_a_further_network_is_one_row(span, additions):
         sums.append((place.channels, place.total_stride))
         return nn.Activation('relu')
 
-    row = Row(float_unit, units_per_block=span, shortcut=float_unit, after_sum=after_sum)
-    net = ResidualNetwork(Architecture((2, 2), row), classes=3)
+    row = ResidualRow(float_unit, units_per_block=span, shortcut=float_unit, after_sum=after_sum)
+    net = ResidualNetwork(ResidualArchitecture((2, 2), row), classes=3)
     net.initialize()
     assert net(nd.zeros((1, 3, 32, 32))).shape == (1, 3)
     assert sums == [(64, 4)] * (additions // 2) + [(128, 8)] * (additions // 2)

@@ -45,13 +45,17 @@ def test_names_are_found_by_patterns_and_parts_of_them():
 
 def test_figures_are_those_of_the_paper_and_of_the_weights():
     melius, groupnet, flex = map(listing.describe, ('meliusnet22', 'groupnet18', 'meliusnet_flex'))
-    assert (melius.source, melius.accuracies[0]) == ('arXiv:2001.05936', listing.Accuracy('63.6', 'MeliusNet paper, table 1', {}))
+    assert (melius.source, melius.accuracies[0]) == ('arXiv:2001.05936', listing.PublishedAccuracy('63.6', 'MeliusNet paper, table 1', {}))
     assert [one.top1 for one in melius.weights] == [62.4] and melius.weights[0].licence == 'Apache-2.0'
     assert round(melius.counts['ops'] / 1e8, 2) == 2.08
     assert groupnet.accuracies[0].top1 == '67.0' and groupnet.accuracies[0].options == {'quantized_shortcuts': False}
     assert flex.counts is None and flex.accuracies == ()
     e18 = listing.describe('resnet_e18').accuracies
-    assert e18[0] == listing.Accuracy('60.6', 'MeliusNet paper, table 2', {}) and {one.top1 for one in e18} >= {'58.1', '60.0', '60.6'}
+    assert e18[0] == listing.PublishedAccuracy('60.6', 'MeliusNet paper, table 2', {}) and {one.top1 for one in e18} >= {
+        '58.1',
+        '60.0',
+        '60.6',
+    }
 
 
 def test_every_network_has_a_source_and_a_network_of_another_method_that_of_the_documentation():

@@ -10,14 +10,14 @@ from support.networks import layers_of
 
 from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model
-from model_zoo.residual import NETWORKS, Architecture, Residual
-from model_zoo.units import Place
+from model_zoo.residual import NETWORKS, Residual, ResidualArchitecture
+from model_zoo.units import UnitPlace
 
 RESNET_E, BIREALNET = NETWORKS['resnet_e{}'], NETWORKS['birealnet{}']
 
 
 def block_of(row, in_channels, channels, stride):
-    block = Residual((Place(channels, in_channels, stride, stride),), row, row.options)
+    block = Residual((UnitPlace(channels, in_channels, stride, stride),), row, row.options)
     block.initialize(mx.init.Normal(1))
     return block
 
@@ -69,7 +69,7 @@ def test_the_default_clipping_threshold_is_that_of_its_row():
 
 def test_more_stages_than_there_are_widths_are_refused():
     with pytest.raises(UserError, match='1 to 4 stages, not 5'):
-        Architecture((1, 1, 1, 1, 1), RESNET_E)
+        ResidualArchitecture((1, 1, 1, 1, 1), RESNET_E)
 
 
 @pytest.mark.parametrize('name', ['resnet_e18', 'birealnet18'])

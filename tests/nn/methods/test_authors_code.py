@@ -18,8 +18,8 @@ from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from model_zoo import quicknet
-from model_zoo.residual import NETWORKS, Architecture, Residual, ResidualNetwork
-from model_zoo.units import Place
+from model_zoo.residual import NETWORKS, Residual, ResidualArchitecture, ResidualNetwork
+from model_zoo.units import UnitPlace
 
 UNPADDED = {'pad_value': 0}
 LARQ = {'conv_kwargs': UNPADDED, 'norm_kwargs': {'epsilon': 1e-3}, 'same_padding': True}
@@ -32,11 +32,11 @@ def options_of(name, **changes):
 
 
 def residual(name, channels, in_channels, stride, total_stride, **changes):
-    return Residual((Place(channels, in_channels, stride, total_stride),), NETWORKS[name], options_of(name, **changes))
+    return Residual((UnitPlace(channels, in_channels, stride, total_stride),), NETWORKS[name], options_of(name, **changes))
 
 
 def network(name, *layers, **changes):
-    return ResidualNetwork(Architecture(layers, NETWORKS[name]), options_of(name, **changes), classes=5)
+    return ResidualNetwork(ResidualArchitecture(layers, NETWORKS[name]), options_of(name, **changes), classes=5)
 
 
 def stem(name, **changes):
@@ -46,14 +46,14 @@ def stem(name, **changes):
 
 
 def small_quicknet():
-    options = quicknet.Options(init_features=8, same_padding=True)
-    return quicknet.QuickNet(quicknet.Architecture((1, 1), (8, 16)), options, classes=5)
+    options = quicknet.QuickNetOptions(init_features=8, same_padding=True)
+    return quicknet.QuickNet(quicknet.QuickNetArchitecture((1, 1), (8, 16)), options, classes=5)
 
 
 def xnor_net_plus_unit():
     """A unit whose scales of rows and columns are 1: the authors' library has learned scales of channels only."""
     options = options_of('resnet{}_xnorpp', input_size=20, conv_kwargs=UNPADDED)
-    unit = NETWORKS['resnet{}_xnorpp'].unit(Place(6, 4, 1, 4), options)
+    unit = NETWORKS['resnet{}_xnorpp'].unit(UnitPlace(6, 4, 1, 4), options)
     for name in ('beta', 'gamma'):
         getattr(unit[2], name).grad_req = 'null'
     assert len(learned(unit)) == 4

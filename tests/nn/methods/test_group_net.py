@@ -9,7 +9,7 @@ from support.training_runs import inputs_of_digits
 
 import bmx_melius as bmx
 from bmx_melius.data.small_images import open_digits
-from model_zoo.residual import NETWORKS, Architecture, ResidualNetwork
+from model_zoo.residual import NETWORKS, ResidualArchitecture, ResidualNetwork
 
 ROW = NETWORKS['groupnet{}']
 SMALL = {'initial_layers': 'thumbnail', 'init_features': 8}
@@ -21,7 +21,7 @@ def test_signs_of_the_second_stage_have_gradients_after_the_first_stage(tmp_path
     labels, cross_entropy, losses = nd.array(labels), gluon.loss.SoftmaxCrossEntropyLoss(), []
     mx.random.seed(0)
     first, second = (
-        ResidualNetwork(Architecture((4, 4, 4, 4), ROW), dataclasses.replace(ROW.options, bits=bits, **SMALL), classes=10)
+        ResidualNetwork(ResidualArchitecture((4, 4, 4, 4), ROW), dataclasses.replace(ROW.options, bits=bits, **SMALL), classes=10)
         for bits in (32, 1)
     )
     first.initialize(mx.init.Xavier())

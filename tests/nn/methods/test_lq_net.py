@@ -14,7 +14,7 @@ from support.small_networks import sequence
 from bmx_melius import UserError
 from bmx_melius.nn.methods.lq_net import MOMENTUM, LQActivation, LQConv2D, LQWeights, best_basis, update_bases
 from bmx_melius.nn.methods.updates import finish_update
-from model_zoo.residual import NETWORKS, Architecture, ResidualNetwork
+from model_zoo.residual import NETWORKS, ResidualArchitecture, ResidualNetwork
 
 ROW = NETWORKS['resnet{}_lqnet_w1a2']
 
@@ -26,7 +26,7 @@ def bases(quantizers):
 def test_maps_gradients_and_bases_after_an_update_are_those_of_the_authors_code():
     case = read_cases('lq_net')[0]['stages']
     options = dataclasses.replace(ROW.options, init_features=8, same_padding=True)
-    network = ResidualNetwork(Architecture((4, 4), ROW), options)
+    network = ResidualNetwork(ResidualArchitecture((4, 4), ROW), options)
     stages = sequence(*list(network.features._children.values())[:7])
     theirs = [parameter for parameter in learned(stages) if 'moments' not in parameter.name]
     assert_same(stages, case, parameters=lambda _: theirs, tolerance=1e-4)  # their code ran in float32
