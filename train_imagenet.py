@@ -45,7 +45,7 @@ if ROLE:
 
 
 def prepare(options, workers):
-    """Return what the `Options` of a run describe: a `Training`, and the `Run` that records it in its folder."""
+    """Return what the `TrainingOptions` of a run describe: a `Training`, and the `Run` that records it in its folder."""
     devices = workers.devices(options.num_gpus, options.gpus)
     check_dtype(options.dtype, devices[0])
 
@@ -70,7 +70,7 @@ def prepare(options, workers):
 
 
 def train(options, decode=True):
-    """Train a network with the `Options` of a run, and export the best weights; return the exit status.
+    """Train a network with the `TrainingOptions` of a run, and export the best weights; return the exit status.
 
     A dry run shows the plan, and decodes all images if `decode` is True.
     """

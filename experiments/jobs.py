@@ -15,7 +15,7 @@ import time
 from typing import Optional
 
 from results import is_finished
-from study import HERE, Row
+from study import HERE, StudyRow
 from tqdm import tqdm
 
 from bmx_melius import UserError
@@ -31,7 +31,7 @@ POLL_INTERVAL = 0.5  # seconds
 class Run:
     """Training run of a row of a study with one seed."""
 
-    row: Row
+    row: StudyRow
     seed: int
     folder: pathlib.Path
     arguments: list

@@ -46,8 +46,8 @@ TUNING_KEYS = {'flag': str, 'values': list, 'seed': int}
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """Row of a study: the flags of its runs, and the name of its baseline (None for a baseline)."""
+class StudyRow:
+    """StudyRow of a study: the flags of its runs, and the name of its baseline (None for a baseline)."""
 
     name: str
     flags: Dict[str, object]
@@ -86,7 +86,7 @@ class Study:
 
     name: str
     title: str
-    rows: Tuple[Row, ...]
+    rows: Tuple[StudyRow, ...]
     seeds: Tuple[int, ...]
     latency: bool = False
     row_seeds: Dict[str, int] = dataclasses.field(default_factory=dict)
@@ -159,7 +159,7 @@ def read_study(name, quick=False):
         if exception is not False:
             if not isinstance(exception, dict):
                 raise UserError(f'{path}: rows: {row} must be a mapping of flags, or false')
-            rows.append(Row(row, _merged(flags, exception), baseline if baseline != row else None))
+            rows.append(StudyRow(row, _merged(flags, exception), baseline if baseline != row else None))
     _check_exceptions(path, rows, exceptions)
     row_seeds = content.get('row_seeds', {})
     for name, count in row_seeds.items():

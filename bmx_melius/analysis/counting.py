@@ -22,7 +22,7 @@ from ..nn import marks
 FLOAT_BITS = 32
 BOPS_PER_OP = 64
 
-# Values of `Layer.kind`, in the order in which tables list them.
+# Values of `LayerCounts.kind`, in the order in which tables list them.
 FIRST_CONVOLUTION = 'first convolution'
 LARGE_CONVOLUTION = 'other k x k convolution'
 POINTWISE_CONVOLUTION = '1x1 convolution'
@@ -41,7 +41,7 @@ _NORMALIZATIONS = {'BatchNorm', 'BatchNorm_v1', '_contrib_SyncBatchNorm', 'Layer
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class LayerCounts:
     """One row of a summary: a node that holds parameters or multiplies by weights.
 
     Attributes
@@ -94,12 +94,12 @@ class Layer:
         return {**dataclasses.asdict(self), 'output_shape': list(self.output_shape), 'ops': self.ops, 'parameters': self.parameters}
 
 
-def count_layers(graph: Graph) -> Dict[Node, Layer]:
+def count_layers(graph: Graph) -> Dict[Node, LayerCounts]:
     """Count the operations and parameters of each layer of a `Graph`.
 
     Returns
     -------
-    dict of Node to Layer
+    dict of Node to LayerCounts
         One entry for each node that holds parameters or multiplies by weights, in topological order.
 
     Raises
@@ -267,7 +267,7 @@ def _layer(node, parameters, bits, kind):
         if not isinstance(node.operation, Dense):
             bops, flops = (macs * layer_bits * activation_bits, 0) if activation_bits < FLOAT_BITS else (0, macs)
     sizes = [(bits.get(parameter, FLOAT_BITS), math.prod(parameter.shape)) for parameter in parameters]
-    return Layer(
+    return LayerCounts(
         name=node.name,
         kind=kind,
         operator=node.operator or 'parameter',

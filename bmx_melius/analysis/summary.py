@@ -9,11 +9,11 @@ from ..errors import name_some
 from ..graph.nodes import Graph, InputShape
 from ..graph.tracing import Network, read_graph
 from ..reporting import table
-from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers, reads_unknown_values
+from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, LayerCounts, count_layers, reads_unknown_values
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class KindTotals:
     """Totals of the layers of one kind; `share` is their share of the OPs of the network, 0 to 1."""
 
     kind: str
@@ -30,7 +30,7 @@ class Summary:
 
     Attributes
     ----------
-    layers : tuple of Layer
+    layers : tuple of LayerCounts
         In topological order.
     running_statistics : int
         Number of running means and variances, which the other counts do not include.
@@ -39,7 +39,7 @@ class Summary:
         `QActivation` with 32 bits, as in BWN, are not among them.
     """
 
-    layers: Tuple[Layer, ...]
+    layers: Tuple[LayerCounts, ...]
     running_statistics: int
     unknown_signs: Tuple[str, ...] = ()
 
@@ -114,15 +114,15 @@ class Summary:
             )
         }
 
-    def by_kind(self) -> List[Kind]:
-        """Return the totals of each kind of layer (MeliusNet, section 3.2): a list of `Kind`, in the order of `KINDS`."""
+    def by_kind(self) -> List[KindTotals]:
+        """Return the totals of each kind of layer (MeliusNet, section 3.2): a list of `KindTotals`, in the order of `KINDS`."""
         rows = []
         for kind in KINDS:
             layers = [layer for layer in self.layers if layer.kind == kind]
             ops = sum(layer.ops for layer in layers)
             if layers:
                 rows.append(
-                    Kind(
+                    KindTotals(
                         kind=kind,
                         layers=len(layers),
                         macs=sum(layer.macs for layer in layers),

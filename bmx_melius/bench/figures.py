@@ -10,7 +10,7 @@ def from_steps(steps, seconds, peaks):
 
     Parameters
     ----------
-    steps : list of Step
+    steps : list of StepTime
     seconds : float
         Time of a run.
     peaks : dict of kind to float

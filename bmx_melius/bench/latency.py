@@ -25,7 +25,7 @@ _PROCESSES = 3  # for the time to the first result
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class StepTime:
     """One step of the engine: its operations, its median time in seconds, and the number of multiply-accumulates and their kind.
 
     Kinds are those of `engine.MAC_KINDS`.
@@ -149,6 +149,6 @@ def measure_steps(session, array, repetitions):
     """
     runs = [session.profile(array) for _ in range(repetitions + 1)][1:]  # the first run warms up the caches
     return [
-        Step(f'{number:02} {name}', statistics.median(run[number][1] for run in runs), macs, MAC_KINDS[kind])
+        StepTime(f'{number:02} {name}', statistics.median(run[number][1] for run in runs), macs, MAC_KINDS[kind])
         for number, (name, _, macs, kind) in enumerate(runs[0])
     ]

@@ -14,7 +14,7 @@ _ATTEMPTS = 100  # rectangles drawn until one fits into the image, as in the aut
 
 
 @dataclasses.dataclass(frozen=True)
-class Operation:
+class ImageOperation:
     """An operation of RandAugment.
 
     Attributes
@@ -61,20 +61,20 @@ _ZERO, _ONE = _constant(0), _constant(1)
 # table 6). As in torchvision, whose magnitudes go to 30 as well, each becomes stronger with the magnitude; translations are 150 of 331
 # pixels at most.
 OPERATIONS = {
-    'identity': Operation(lambda image, strength: image),
-    'autocontrast': Operation(lambda image, strength: PIL.ImageOps.autocontrast(image)),
-    'equalize': Operation(lambda image, strength: PIL.ImageOps.equalize(image)),
-    'rotate': Operation(lambda image, strength: image.rotate(strength), 30, True),
-    'solarize': Operation(lambda image, strength: PIL.ImageOps.solarize(image, 256 - strength), 256),
-    'posterize': Operation(lambda image, strength: PIL.ImageOps.posterize(image, 8 - round(strength)), 4),
-    'color': Operation(_enhanced(PIL.ImageEnhance.Color), 0.9, True),
-    'contrast': Operation(_enhanced(PIL.ImageEnhance.Contrast), 0.9, True),
-    'brightness': Operation(_enhanced(PIL.ImageEnhance.Brightness), 0.9, True),
-    'sharpness': Operation(_enhanced(PIL.ImageEnhance.Sharpness), 0.9, True),
-    'shear-x': Operation(_affine(_ONE, _strength, _ZERO, _ZERO, _ONE, _ZERO), 0.3, True),
-    'shear-y': Operation(_affine(_ONE, _ZERO, _ZERO, _strength, _ONE, _ZERO), 0.3, True),
-    'translate-x': Operation(_affine(_ONE, _ZERO, _shift(0), _ZERO, _ONE, _ZERO), 150 / 331, True),
-    'translate-y': Operation(_affine(_ONE, _ZERO, _ZERO, _ZERO, _ONE, _shift(1)), 150 / 331, True),
+    'identity': ImageOperation(lambda image, strength: image),
+    'autocontrast': ImageOperation(lambda image, strength: PIL.ImageOps.autocontrast(image)),
+    'equalize': ImageOperation(lambda image, strength: PIL.ImageOps.equalize(image)),
+    'rotate': ImageOperation(lambda image, strength: image.rotate(strength), 30, True),
+    'solarize': ImageOperation(lambda image, strength: PIL.ImageOps.solarize(image, 256 - strength), 256),
+    'posterize': ImageOperation(lambda image, strength: PIL.ImageOps.posterize(image, 8 - round(strength)), 4),
+    'color': ImageOperation(_enhanced(PIL.ImageEnhance.Color), 0.9, True),
+    'contrast': ImageOperation(_enhanced(PIL.ImageEnhance.Contrast), 0.9, True),
+    'brightness': ImageOperation(_enhanced(PIL.ImageEnhance.Brightness), 0.9, True),
+    'sharpness': ImageOperation(_enhanced(PIL.ImageEnhance.Sharpness), 0.9, True),
+    'shear-x': ImageOperation(_affine(_ONE, _strength, _ZERO, _ZERO, _ONE, _ZERO), 0.3, True),
+    'shear-y': ImageOperation(_affine(_ONE, _ZERO, _ZERO, _strength, _ONE, _ZERO), 0.3, True),
+    'translate-x': ImageOperation(_affine(_ONE, _ZERO, _shift(0), _ZERO, _ONE, _ZERO), 150 / 331, True),
+    'translate-y': ImageOperation(_affine(_ONE, _ZERO, _ZERO, _ZERO, _ONE, _shift(1)), 150 / 331, True),
 }
 
 

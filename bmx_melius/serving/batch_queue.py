@@ -6,7 +6,7 @@ import collections
 class BatchQueue:
     """Requests that wait for a run, in groups of those that can run together.
 
-    A group is *ripe* if its images fill a batch, or if its oldest request has waited for `max_delay`. All times are arguments, in seconds
+    A group is *ready* if its images fill a batch, or if its oldest request has waited for `max_delay`. All times are arguments, in seconds
     of any clock.
 
     Parameters
@@ -23,7 +23,7 @@ class BatchQueue:
     >>> queue.put('net', 'a', images=1, now=10.0)
     >>> queue.take(now=10.0)  # another request may come
     []
-    >>> queue.ripe_at()
+    >>> queue.ready_at()
     10.5
     >>> queue.put('net', 'b', images=2, now=10.2)
     >>> queue.take(now=10.5)
@@ -61,14 +61,14 @@ class BatchQueue:
             del self._groups[group]
 
     def take(self, now):
-        """Remove and return the next batch, a list of requests in their order of arrival; empty if no group is ripe.
+        """Remove and return the next batch, a list of requests in their order of arrival; empty if no group is ready.
 
-        Of several ripe groups, that with the oldest request is taken.
+        Of several ready groups, that with the oldest request is taken.
         """
-        ripe = [group for group in self._groups if self._ripe_at(group) <= now]
-        if not ripe:
+        ready = [group for group in self._groups if self._ready_at(group) <= now]
+        if not ready:
             return []
-        group = min(ripe, key=self._arrived)
+        group = min(ready, key=self._arrived)
         waiting, batch, left = self._groups[group], [], self._max_batch
         while waiting and waiting[0][1] <= left:
             _, images, request = waiting.popleft()
@@ -78,9 +78,9 @@ class BatchQueue:
             del self._groups[group]
         return batch
 
-    def ripe_at(self):
+    def ready_at(self):
         """Return the time from which `take` returns a batch, or None if nothing waits."""
-        return min(map(self._ripe_at, self._groups), default=None)
+        return min(map(self._ready_at, self._groups), default=None)
 
     def images(self):
         """Return the number of waiting images."""
@@ -92,6 +92,6 @@ class BatchQueue:
     def _images(self, group):
         return sum(images for _, images, _ in self._groups[group])
 
-    def _ripe_at(self, group):
+    def _ready_at(self, group):
         arrived = self._arrived(group)
         return arrived if self._images(group) >= self._max_batch else arrived + self._max_delay

@@ -93,7 +93,7 @@ class Batcher:
         self._executor.shutdown()
 
     def _start_runs(self):
-        """Start a run in each idle worker for which a batch is ripe, and set the timer if another one will be."""
+        """Start a run in each idle worker for which a batch is ready, and set the timer if another one will be."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
@@ -108,9 +108,9 @@ class Batcher:
             self._idle -= 1
             run = loop.run_in_executor(self._executor, _timed, batch)
             run.add_done_callback(lambda run, batch=batch: self._finish(batch, run))
-        ripe_at = self._queue.ripe_at()
-        if self._idle and ripe_at is not None:
-            self._timer = loop.call_at(ripe_at, self._start_runs)
+        ready_at = self._queue.ready_at()
+        if self._idle and ready_at is not None:
+            self._timer = loop.call_at(ready_at, self._start_runs)
 
     def _finish(self, batch, run):
         """Hand out the results of a run, and start the next one."""

@@ -23,7 +23,7 @@ def start_weights(options, get_model, net, model, images):
 
     Parameters
     ----------
-    options : Options
+    options : TrainingOptions
         Gets the `new_parameters` of a new run.
     get_model, net, model
         As in `load_initial_weights`.
@@ -49,7 +49,7 @@ def load_initial_weights(options, get_model, net, model):
 
     Parameters
     ----------
-    options : Options
+    options : TrainingOptions
     get_model : function
         Function with the interface of `model_zoo.get_model`.
     net : gluon.HybridBlock
@@ -94,7 +94,7 @@ def set_trained(options, net):
 
     Parameters
     ----------
-    options : Options
+    options : TrainingOptions
         Its `new_parameters` are trained at the full rate.
     net : gluon.HybridBlock
     """

@@ -31,7 +31,7 @@ SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 299)  # of images, of wh
 
 
 def model_arguments(options, classes, of_weights=()):
-    """Return the arguments of `get_model` for the `Options` of a run, without those that equal their defaults.
+    """Return the arguments of `get_model` for the `TrainingOptions` of a run, without those that equal their defaults.
 
     `of_weights` are arguments determined by pretrained weights; those in the options override them.
     """
@@ -42,7 +42,7 @@ def model_arguments(options, classes, of_weights=()):
 
 
 def create_network(options, get_model, model, **arguments):
-    """Return the network of the `Options` of a run, not initialized.
+    """Return the network of the `TrainingOptions` of a run, not initialized.
 
     `model` and `arguments` are arguments of `get_model`. Raises `UserError` when the flags do not fit the network.
     """
@@ -59,7 +59,7 @@ def make_network(options, get_model, model, spec, devices):
 
     Parameters
     ----------
-    options : Options
+    options : TrainingOptions
     get_model : function
         Function with the interface of `model_zoo.get_model`.
     model : dict

@@ -38,7 +38,7 @@ class Run:
 
     Parameters
     ----------
-    options : Options
+    options : TrainingOptions
     training : Training
     model : dict
         Arguments of `get_model`.

@@ -19,15 +19,15 @@ from bmx_melius.serving.limits import Admission, Refusal
 # --- the queue ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_batch_is_ripe_at_once_and_the_rest_after_the_delay():
+def test_a_full_batch_is_ready_at_once_and_the_rest_after_the_delay():
     queue = BatchQueue(max_batch=3, max_delay=2)
     for number in range(4):
         queue.put('net', number, images=1, now=number / 10)
     assert queue.images() == 4
     assert queue.take(now=0.3) == [0, 1, 2]
-    assert queue.take(now=2.2) == [] and queue.ripe_at() == 2.3
+    assert queue.take(now=2.2) == [] and queue.ready_at() == 2.3
     assert queue.take(now=2.3) == [3]
-    assert queue.ripe_at() is None and queue.images() == 0
+    assert queue.ready_at() is None and queue.images() == 0
 
 
 def test_requests_of_several_images_are_not_divided():
@@ -44,7 +44,7 @@ def test_the_group_with_the_oldest_request_is_taken_first():
     queue = BatchQueue(max_batch=2, max_delay=5)
     queue.put('slow', 1, images=1, now=0)
     queue.put('full', 2, images=2, now=1)
-    assert queue.take(now=1) == [2]  # the other one is not ripe yet
+    assert queue.take(now=1) == [2]  # the other one is not ready yet
     queue.put('full', 3, images=2, now=2)
     assert [queue.take(now=5) for _ in range(3)] == [[1], [3], []]
 
@@ -61,10 +61,10 @@ def test_every_request_leaves_the_queue_once_in_the_order_of_its_group(events, m
             sizes[group, number] = images
         else:
             taken.append(queue.take(now))
-    while queue.ripe_at() is not None:
-        now = max(now, queue.ripe_at())
+    while queue.ready_at() is not None:
+        now = max(now, queue.ready_at())
         taken.append(queue.take(now))
-        assert taken[-1], 'take gives a batch at the time that ripe_at names'
+        assert taken[-1], 'take gives a batch at the time that ready_at names'
     for batch in taken:
         assert len({group for group, _ in batch}) <= 1 and sum(map(sizes.get, batch)) <= max_batch
     flat = [request for batch in taken for request in batch]
@@ -78,12 +78,12 @@ def test_a_removed_request_is_not_taken_and_fills_no_batch():
         queue.put('net', request, images=1, now=number)
     queue.remove('net', requests[0])
     queue.remove('net', requests[2])
-    assert queue.images() == 2 and queue.ripe_at() == 3
+    assert queue.images() == 2 and queue.ready_at() == 3
     assert list(map(id, queue.take(now=3))) == [id(requests[1]), id(requests[3])]
     queue.remove('net', requests[1])  # has been taken
     queue.put('net', requests[0], images=1, now=5)
     queue.remove('net', requests[0])
-    assert queue.images() == 0 and queue.ripe_at() is None and queue.take(now=9) == []
+    assert queue.images() == 0 and queue.ready_at() is None and queue.take(now=9) == []
 
 
 def test_the_example_of_the_queue_holds():

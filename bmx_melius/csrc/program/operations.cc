@@ -142,7 +142,7 @@ std::string to_string(const Value& value) {
     return std::string(value.kind == Kind::real ? "real" : "bits") + " (" + shape + ")";
 }
 
-std::string Place::text(const std::string& field) const {
+std::string FieldPlace::text(const std::string& field) const {
     std::string text = word < 0 ? "" : "word " + std::to_string(word);
     if (operation >= 0) {
         text += (text.empty() ? "" : ", ") + ("operation " + std::to_string(operation));
@@ -151,7 +151,7 @@ std::string Place::text(const std::string& field) const {
     return field.empty() ? text : text + ", " + field;
 }
 
-void refuse(const Place& place, const std::string& field, int64_t number) {
+void refuse(const FieldPlace& place, const std::string& field, int64_t number) {
     throw Error(place.text(field) + ": " + std::to_string(number) + " is not possible");
 }
 
@@ -163,7 +163,7 @@ Value result_of(size_t number, const Operation& operation, const std::vector<Val
     const std::optional<Value> result = result_of(operation, inputs);
     if (!result) {
         std::string text =
-            Place{-1, static_cast<int64_t>(number), name_of(operation.op)}.text("") + ": not possible for ";
+            FieldPlace{-1, static_cast<int64_t>(number), name_of(operation.op)}.text("") + ": not possible for ";
         for (size_t i = 0; i < std::min<size_t>(inputs.size(), 2); i++) {
             text += (i ? " and " : "") + to_string(*inputs[i]);
         }

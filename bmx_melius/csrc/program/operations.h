@@ -44,7 +44,7 @@ struct Operation {
 };
 
 // Where a program is not valid: a word, a part of an operation, or both. Both readers begin their messages with it.
-struct Place {
+struct FieldPlace {
     int64_t word = -1, operation = -1;
     const char* name = nullptr;  // of the operation
 
@@ -52,7 +52,7 @@ struct Place {
 };
 
 // Throws Error with the place, the field, and the number that is there.
-[[noreturn]] void refuse(const Place& place, const std::string& field, int64_t number);
+[[noreturn]] void refuse(const FieldPlace& place, const std::string& field, int64_t number);
 
 // Returns the value that operation `number` computes from earlier ones. Throws Error with its name if it does not
 // accept them.

@@ -15,7 +15,7 @@ namespace bmx {
 // Totals over the operations read so far, with their limits.
 class Totals {
   public:
-    void add(const Place& place, const Operation& operation, int64_t channels) {
+    void add(const FieldPlace& place, const Operation& operation, int64_t channels) {
         operands_ += static_cast<int64_t>(operation.inputs.size());
         if (operation.convolves()) {
             const Attributes& a = operation.attributes;
@@ -29,7 +29,7 @@ class Totals {
     }
 
   private:
-    static void check(const Place& place, int64_t total, const char* what, int64_t limit) {
+    static void check(const FieldPlace& place, int64_t total, const char* what, int64_t limit) {
         if (total > limit) {
             refuse(place, what, total);
         }
@@ -49,7 +49,7 @@ class Reader {
     size_t left() const { return count_ - position_; }
 
     // Takes `count` words and returns their position. Messages name the operation and the field.
-    size_t take(int64_t count, const char* field, Place place = {}) {
+    size_t take(int64_t count, const char* field, FieldPlace place = {}) {
         if (count < 0 || count > static_cast<int64_t>(left())) {
             place.word = static_cast<int64_t>(position_);
             throw Error(place.text(field) + ": " + std::to_string(count) + " words are needed, " +
@@ -70,7 +70,7 @@ class Reader {
     }
 
     // Reads `count` numbers of values, each less than `existing`.
-    std::vector<int> sources(int32_t count, size_t existing, const char* field, Place place = {}) {
+    std::vector<int> sources(int32_t count, size_t existing, const char* field, FieldPlace place = {}) {
         const size_t start = take(count, field, place);
         const std::vector<int> numbers(words_ + start, words_ + position_);
         for (size_t i = 0; i < numbers.size(); i++) {
@@ -96,11 +96,11 @@ class Reader {
 
     // Reads an operation and appends its result to `values`.
     Operation operation(size_t number, std::vector<Value>& values) {
-        Place place = {-1, static_cast<int64_t>(number)};
+        FieldPlace place = {-1, static_cast<int64_t>(number)};
         const int64_t length_before = length();
         const size_t start = take(kRecordWords, "head", place);
         const auto at = [&](size_t offset) {
-            return Place{static_cast<int64_t>(start + offset), place.operation, place.name};
+            return FieldPlace{static_cast<int64_t>(start + offset), place.operation, place.name};
         };
         const int32_t code = words_[start], length = words_[start + 1], inputs = words_[start + 2];
         if (code < 1 || code > kOperationCount) {
@@ -127,7 +127,7 @@ class Reader {
     }
 
   private:
-    void attributes(Operation& operation, const OperationRow& row, Place place) {
+    void attributes(Operation& operation, const OperationRow& row, FieldPlace place) {
         size_t position = take(static_cast<int64_t>(row.attributes.size()), "attributes", place);
         for (const AttributeRow& attribute : row.attributes) {
             const int32_t value = words_[position];
@@ -176,7 +176,7 @@ class Reader {
     };
 
     // Reads the arrays of an operation with the given number of input channels.
-    void arrays(Operation& operation, int64_t channels, const Place& place) {
+    void arrays(Operation& operation, int64_t channels, const FieldPlace& place) {
         const Attributes& a = operation.attributes;
         size_t number = 0;
         visit_arrays(operation.op, a, channels, [&](const ArrayRow& row) {
@@ -196,7 +196,7 @@ class Reader {
 
     // Reads the number of an array and, if it is 0, the words of its elements. Returns the position of its elements; 0
     // for a structure, which omits them.
-    size_t array(const Layout& layout, const char* name, Place place) {
+    size_t array(const Layout& layout, const char* name, FieldPlace place) {
         place.word = static_cast<int64_t>(take(1, name, place));
         const int32_t number = words_[place.word];
         if (number) {
@@ -220,7 +220,7 @@ class Reader {
     }
 
     // Counts words that are used again.
-    void repeat(int64_t words, const char* name, const Place& place) {
+    void repeat(int64_t words, const char* name, const FieldPlace& place) {
         repeated_words_ += words;
         if (repeated_words_ > kRepeatedWords + kRepeatedPerStored * stored_words_) {
             refuse(place, name, repeated_words_);
@@ -228,7 +228,7 @@ class Reader {
     }
 
     // Checks that what follows the last element in a word is 0: half a word, or bits of each row.
-    void check_padding(size_t position, const Layout& layout, const char* name, const Place& place) const {
+    void check_padding(size_t position, const Layout& layout, const char* name, const FieldPlace& place) const {
         const int64_t row = layout.type == ArrayType::bits ? layout.row : layout.elements;
         const int used = layout.type == ArrayType::bits      ? static_cast<int>(row % 32)
                          : layout.type == ArrayType::float16 ? static_cast<int>(row % 2 * 16)
@@ -243,7 +243,7 @@ class Reader {
         }
     }
 
-    void require_numbers(size_t position, int64_t count, const char* name, const Place& place) const {
+    void require_numbers(size_t position, int64_t count, const char* name, const FieldPlace& place) const {
         for (int64_t i = 0; has_arrays_ && i < count; i++) {
             float number;
             std::memcpy(&number, words_ + position + i, sizeof number);

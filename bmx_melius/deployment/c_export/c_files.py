@@ -35,7 +35,7 @@ _RESERVED = re.compile(  # keywords, headers of the standard library, functions 
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class OperationReport:
     """An operation of an exported network: number of its result, name, result, and bytes of its constants."""
 
     number: int
@@ -62,7 +62,7 @@ class CNetwork:
         Bytes of the constants.
     code : int
         Estimated bytes of code.
-    layers : list of Layer
+    layers : list of OperationReport
     """
 
     files: dict
@@ -137,7 +137,7 @@ def to_c(program, outputs, name, sizes=None, spec=None):
     )
     constants = list(calls.constants.values())
     layers = [
-        Layer(number, operation.name, str(shapes[number]), sum(one.bytes for one in constants if one.operation == number))
+        OperationReport(number, operation.name, str(shapes[number]), sum(one.bytes for one in constants if one.operation == number))
         for number, operation in enumerate(program.operations, len(program.inputs))
     ]
     inputs, results = lowering.inputs, lowering.outputs

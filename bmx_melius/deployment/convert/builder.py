@@ -53,7 +53,7 @@ class Lowered:
         The values of the network that the program reads and computes.
     origins : dict of int to Entry
         Value of the program -> the equal value of the network. Bits represent it by its encoding.
-    middles : dict of int to list of float
+    midpoints : dict of int to list of float
         Bit planes of the program (`Planes`) -> the numbers that the value exceeds where the bits of each plane are set.
     binary_layers : list of Node
         The layers whose products are computed by bit operations.
@@ -65,7 +65,7 @@ class Lowered:
     inputs: list
     outputs: list
     origins: dict
-    middles: dict = dataclasses.field(default_factory=dict)
+    midpoints: dict = dataclasses.field(default_factory=dict)
     binary_layers: list = dataclasses.field(default_factory=list)
     float_layers: list = dataclasses.field(default_factory=list)
 
@@ -80,18 +80,18 @@ class Planes:
         Number of a value with the planes one after the other, each with the channels of the value.
     step : float
         Difference between each of these levels and the one below, so that the value is the sum of step times the set bits, over all planes.
-    middles : list of float
-        For each plane the number in the middle between its level and the one below.
+    midpoints : list of float
+        For each plane, the number halfway between its level and the level below.
     """
 
     bits: int
     step: float
-    middles: list
+    midpoints: list
 
     @property
     def count(self):
         """The number of planes."""
-        return len(self.middles)
+        return len(self.midpoints)
 
 
 def _by_step(levels):
@@ -149,8 +149,8 @@ class Builder:
         if entry not in self._bits:
             x = self.real(entry)
             channels = self._values[x].channels
-            middle = np.full(channels, 0 if encoding == 'sign' else 0.5, dtype=np.float32)
-            self._bits[entry] = self.add('threshold', [x], {'threshold': middle, 'flip': np.zeros(channels, dtype=bool)})
+            midpoint = np.full(channels, 0 if encoding == 'sign' else 0.5, dtype=np.float32)
+            self._bits[entry] = self.add('threshold', [x], {'threshold': midpoint, 'flip': np.zeros(channels, dtype=bool)})
         return self._bits[entry]
 
     def planes(self, entry, levels):
@@ -166,8 +166,8 @@ class Builder:
         if entry not in self._planes:
             x = self.real(entry)
             shape = self._values[x].channels
-            middles = (np.array(levels[1:]) + levels[:-1]) / 2
-            comparisons = [(np.full(shape, middle, dtype=np.float32), np.zeros(shape, dtype=bool)) for middle in middles]
+            midpoints = (np.array(levels[1:]) + levels[:-1]) / 2
+            comparisons = [(np.full(shape, midpoint, dtype=np.float32), np.zeros(shape, dtype=bool)) for midpoint in midpoints]
             self.set_planes(entry, x, levels, comparisons)
         return self._planes[entry]
 
@@ -344,10 +344,10 @@ class Builder:
         for entry, number in [*self._bits.items(), *self._real.items()]:
             if number in final:
                 origins.setdefault(final[number], entry)
-        middles = {}
+        midpoints = {}
         for entry, (planes, _) in self._planes.items():
             for plane in planes:
                 if plane.bits in final:
-                    origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
+                    origins[final[plane.bits]], midpoints[final[plane.bits]] = entry, plane.midpoints
         float_layers = [self._float_layers[number] for number, operation in self._operations if operation.row.products == 'floats']
-        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles, self.binary_layers, float_layers)
+        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, midpoints, self.binary_layers, float_layers)

@@ -120,8 +120,8 @@ def _pack(network, verification, half, calibration):
         program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
         words[region] = (folding.halve(program) if half else program).to_words()
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
-        middles = {number_of[number]: middle for number, middle in lowered.middles.items()}  # of bits, which are never merged
-        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, middles=middles)
+        midpoints = {number_of[number]: midpoint for number, midpoint in lowered.midpoints.items()}  # of bits, which are never merged
+        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, midpoints=midpoints)
     checked = verify(network, list(programs.values()), sample, half) if verification else None
     quantization = _quantize(programs, words, partition, calibration) if calibration else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
@@ -165,7 +165,7 @@ def _quantize(programs, words, partition, calibration):
         calibration.min_correlation,
     )
     words[region] = result.program.to_words()
-    programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, middles={})
+    programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, midpoints={})
     return report
 
 

@@ -85,9 +85,10 @@ class _Grid:
     low: float = -math.inf
     high: float = math.inf
 
-    def replace(self, other):
-        """Stand for the numbers by other integers from now on."""
-        self.__dict__.update(other.__dict__)
+    def assign(self, other):
+        """Take the integers of another grid, which stand for the same numbers."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(other, field.name))
 
     @property
     def is_clipped(self):
@@ -234,7 +235,7 @@ class _Quantizer:
     def _without_limits(self, x):
         """Return a grid without limits of its own: `x`, from now on with other integers if it has limits."""
         if x.is_clipped:
-            x.replace(self._in_16_bits(x))
+            x.assign(self._in_16_bits(x))
         return x
 
     def _in_16_bits(self, x):

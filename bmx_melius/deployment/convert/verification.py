@@ -120,7 +120,7 @@ def _verify_program(lowered, values, exact_sums, result, tolerance, line):
             continue
         expected = _as_map(values[entry])
         if kinds[number].kind == BITS_KIND:
-            expected = np.concatenate([expected > middle for middle in lowered.middles.get(number, [0])], axis=1)  # 0: of signs
+            expected = np.concatenate([expected > midpoint for midpoint in lowered.midpoints.get(number, [0])], axis=1)  # 0: of signs
         _require_shape(entry.node, computed, expected)
         if kinds[number].kind == BITS_KIND:
             _require_equal(entry.node, computed, expected, result)

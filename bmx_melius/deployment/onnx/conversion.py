@@ -41,7 +41,7 @@ class ImportReport:
 
     Attributes
     ----------
-    layers : list of Layer
+    layers : list of ImportedLayer
         Convolutions and dense layers, in the order of the model, with the bits of a weight and the reason why one stays real-valued.
     outputs : list of str
         Names of the values of the model that the packed network outputs.
@@ -158,11 +158,11 @@ def import_onnx(
     evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
-    tied = list(translator.tied)
-    if tied:
+    with_ties = list(translator.signs_with_ties)
+    if with_ties:
         _require_permission(model, translator, zero_is_positive)
-        tied_most, share = share_of_ties(evaluator, translator.tied)
-        steps = {name: dataclasses.replace(step, tied=0, upper=None) for name, step in translator.tied.items()}
+        most_tied, share = share_of_ties(evaluator, translator.signs_with_ties)
+        steps = {name: dataclasses.replace(step, tie_channels=0, upper=None) for name, step in translator.signs_with_ties.items()}
         evaluator = with_comparisons(evaluator, steps)
         translator = Translator(evaluator, steps)
         outputs = translator.translate(model.outputs)
@@ -189,11 +189,11 @@ def import_onnx(
         first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others
         left = [f'node {each.node} ({each.operator}): {each.reason}' for each in first_causes]
         raise UserError(f'{model.path} cannot be packed as a whole: {left[0] if left else "it has parts that do not depend on each other"}')
-    if tied:
-        translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(tied)}')
+    if with_ties:
+        translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(with_ties)}')
         if share >= _FREQUENT:
             translator.notes.append(
-                f'{share:.1%} of the signs {tied_most} are between both in a random sample: the outputs differ from those of the model'
+                f'{share:.1%} of the signs {most_tied} are between both in a random sample: the outputs differ from those of the model'
             )
     translator.notes += [
         f'{share:.1%} of the elements of {name} are decided by the rounding of ONNX Runtime in a random sample: they compare sums of '
@@ -268,10 +268,10 @@ def _require_inference(model, evaluator):
 
 def _require_permission(model, translator, zero_is_positive):
     if not zero_is_positive:
-        name, step = next(iter(translator.tied.items()))
-        others = f' and {len(translator.tied) - 1} more' if len(translator.tied) > 1 else ''
+        name, step = next(iter(translator.signs_with_ties.items()))
+        others = f' and {len(translator.signs_with_ties) - 1} more' if len(translator.signs_with_ties) > 1 else ''
         raise UserError(
-            f'{model.path}: the value {name}{others} is a sign that is 0 where its argument is 0 (here in {step.tied} of '
+            f'{model.path}: the value {name}{others} is a sign that is 0 where its argument is 0 (here in {step.tie_channels} of '
             f'{step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive '
             '(zero_is_positive=True) to take 1 there'
         )

@@ -12,10 +12,10 @@ import dataclasses
 import numpy as np
 
 from .moves import MOVING
-from .recognition import Step
+from .recognition import StepFunction
 
 _EQUAL = 1e-5  # numbers that differ by less, relative to the larger one, are equal up to rounding
-_TIED = 4e-6  # of the spacing, times the multiple: what is nearer to a threshold is equal to it
+_TIE_TOLERANCE = 4e-6  # of the spacing, times the multiple: what is nearer to a threshold is equal to it
 _MAX_ERROR = 1 / 64  # of the spacing, in a sample
 _SAFETY = 8  # rounding errors are at most so many times those in a sample
 _MAX_PARTS = 8  # of the smallest of several levels that their differences may be
@@ -54,12 +54,12 @@ def exact_steps(evaluator, steps):
     Parameters
     ----------
     evaluator : Evaluator
-    steps : dict of str to recognition.Step or None
+    steps : dict of str to recognition.StepFunction or None
         Name of a value -> its step.
 
     Returns
     -------
-    exact : dict of str to recognition.Step
+    exact : dict of str to recognition.StepFunction
     shares : dict of str to float
         Name of a value -> share of its elements in a sample that ONNX Runtime computes on the other side of a threshold.
     """
@@ -92,16 +92,16 @@ def _between(x, step, multiples):
         finite = np.isfinite(threshold)
         place = (np.where(finite, threshold, 0).astype(np.float64) - multiples.offset) / multiples.spacing
         nearest = np.rint(place)
-        tied = np.abs(place - nearest) <= _TIED * np.maximum(1, np.abs(nearest))
-        near = finite & (np.abs(place) < 2**22) & (tied | (np.abs(place - nearest) <= _SAFETY * error))
+        is_tie = np.abs(place - nearest) <= _TIE_TOLERANCE * np.maximum(1, np.abs(nearest))
+        near = finite & (np.abs(place) < 2**22) & (is_tie | (np.abs(place - nearest) <= _SAFETY * error))
         # what is equal to the threshold in exact arithmetic: 0 itself, or else the nearest float32 number
         equal = (nearest * multiples.spacing + multiples.offset).astype(np.float32)
         equal = np.where(np.abs(threshold) <= np.finfo(np.float32).tiny, np.float32(0), equal)
-        first = np.where(tied, nearest + (equal < threshold), np.ceil(place))  # the smallest multiple that is not below the threshold
+        first = np.where(is_tie, nearest + (equal < threshold), np.ceil(place))  # the smallest multiple that is not below the threshold
         between = ((first - 0.5) * multiples.spacing + multiples.offset).astype(np.float32)
         comparisons.append((np.where(near, between, threshold).astype(np.float32), flip))
         changed |= bool(near.any())
-    return dataclasses.replace(step, comparisons=comparisons, tied=0, upper=None) if changed else None
+    return dataclasses.replace(step, comparisons=comparisons, tie_channels=0, upper=None) if changed else None
 
 
 class _Search:
@@ -110,7 +110,7 @@ class _Search:
     Parameters
     ----------
     evaluator : Evaluator
-    steps : dict of str to Step or None
+    steps : dict of str to StepFunction or None
     """
 
     def __init__(self, evaluator, steps):
@@ -122,7 +122,7 @@ class _Search:
             for output in operator.outputs:
                 if output in self._evaluator.varying and len(self._evaluator.shape(output)) > 1:
                     step = self._steps.get(output)
-                    found = _of_levels(step) if isinstance(step, Step) else self._of(operator, output)
+                    found = _of_levels(step) if isinstance(step, StepFunction) else self._of(operator, output)
                     if found is not None and np.isfinite(found.spacing).all() and (found.spacing > 0).all():
                         self._found[output] = found
         return self._found

@@ -15,7 +15,7 @@ import numpy as np
 from ...graph.operations import Convolution, Dense, TransposedConvolution
 from ...nn import marks
 from ..convert.weight_levels import WeightParts, weight_parts
-from .translation import Layer, UntranslatableError, padding_of, translate, window_of
+from .translation import ImportedLayer, UntranslatableError, padding_of, translate, window_of
 
 
 @translate('Conv')
@@ -88,7 +88,7 @@ def _transposed_convolution(t, operator):
     groups, added = operator.attributes.get('group', 1), tuple(operator.attributes.get('output_padding', ()))
     parameters = [t.network.add_constant(weight, f'{operator.name}_weight')]
     parameters += [] if bias is None else [t.network.add_constant(bias, f'{operator.name}_bias')]
-    t.layers.append(Layer(operator.name, weight.size, 32, 'a transposed convolution'))
+    t.layers.append(ImportedLayer(operator.name, weight.size, 32, 'a transposed convolution'))
     t.add(operator, TransposedConvolution(window, groups, output_padding=added), [t.entry(operator.inputs[0]), *parameters])
 
 
@@ -126,7 +126,7 @@ class _Linear:
         parts = binary if signs else None
         if parts and self._can_pack(signs):
             entry = self._binary(signs, parts, weight, bias)
-            t.layers.append(Layer(self._operator.name, weight.size, len(parts.parts)))
+            t.layers.append(ImportedLayer(self._operator.name, weight.size, len(parts.parts)))
         else:
             if self._pad_value and self._padded:
                 raise UntranslatableError(f'its input is padded with {self._pad_value:g}, and it is not a binary layer')
@@ -137,7 +137,7 @@ class _Linear:
             weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
             reason = f'its weights {weights} it reads {reads}'
             few_levels = '' if bool(binary) == bool(signs) else 'weights' if binary else 'input'
-            t.layers.append(Layer(self._operator.name, weight.size, 32, reason, few_levels))
+            t.layers.append(ImportedLayer(self._operator.name, weight.size, 32, reason, few_levels))
         t.set(self._operator.outputs[0], entry)
 
     def _can_pack(self, signs):

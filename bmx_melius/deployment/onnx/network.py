@@ -29,7 +29,7 @@ class OnnxNetwork(Network):
     def __init__(self, evaluator):
         super().__init__(Graph([], [], [], [], []), {}, dict(evaluator.shapes))
         self.evaluator = evaluator
-        self.steps = {}  # activation Node -> Step
+        self.steps = {}  # activation Node -> StepFunction
         self.weights = {}  # Node of a layer of few levels -> WeightParts
         self._values = {}  # Entry -> (name of a value of the model, function that makes the entry from its array)
         self._names = set()
@@ -94,7 +94,7 @@ class OnnxNetwork(Network):
         return name
 
     def add_step(self, name, source, step, value):
-        """Add the activation of a `Step`; return its `Entry`: signs -1 and 1, or levels from 0 on.
+        """Add the activation of a `StepFunction`; return its `Entry`: signs -1 and 1, or levels from 0 on.
 
         `value` is the name of the value of the model that has the levels of the step; None if there is none.
         """

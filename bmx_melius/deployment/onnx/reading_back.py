@@ -8,7 +8,7 @@ from ..convert.report import Report
 from ..convert.verification import Verification
 from ..program.packed_operator import add_operator, new_symbol
 from .export import value_names, verify
-from .translation import Layer
+from .translation import ImportedLayer
 
 _BITS = {'binary': 1, 'int8': 8, 'floats': 32}  # of a weight
 _REASONS = {1: '', 8: 'its weights are 8-bit integers, as in the model', 32: 'its weights are real'}
@@ -42,7 +42,7 @@ def read_back(model, program, order):
     for operation, name in zip(program.operations, value_names(program, names)[len(names) :]):
         if operation.row.products:
             bits = _BITS[operation.row.products]
-            layers.append(Layer(name, operation.arrays['weight'].size, bits, _REASONS[bits]))
+            layers.append(ImportedLayer(name, operation.arrays['weight'].size, bits, _REASONS[bits]))
     binary = sum(not layer.reason for layer in layers)
     values = program.values()[len(names) :]
     verification = Verification('ONNX Runtime', binary, largest_deviation=deviation, engine='')

@@ -25,7 +25,7 @@ _NEAR = 1 / 64  # of the difference of two levels: what is nearer to one of them
 
 
 @dataclasses.dataclass
-class Step:
+class StepFunction:
     """A value that is a step function of another one.
 
     Attributes
@@ -40,7 +40,7 @@ class Step:
         Largest magnitude of x for which this holds.
     tolerance : float
         Largest rounding error of a level.
-    tied : int
+    tie_channels : int
         Number of channels in which a number has the level between both, as 0 has in sign(x).
     upper : (numpy.ndarray of float32, numpy.ndarray of bool) or None
         Where this level ends; None unless there are two.
@@ -51,12 +51,12 @@ class Step:
     comparisons: list
     bound: float
     tolerance: float
-    tied: int = 0
+    tie_channels: int = 0
     upper: 'tuple | None' = None
 
 
 def find_step(evaluator, name):
-    """Return the `Step` by which a value is computed, or None."""
+    """Return the `StepFunction` by which a value is computed, or None."""
     if not has_few_numbers(evaluator.sampled[name]):
         return None
     for cone in evaluator.cones(name):
@@ -67,7 +67,7 @@ def find_step(evaluator, name):
 
 
 def _step_from(evaluator, cone, name):
-    """Return the `Step` from the source of a cone to a value, or None."""
+    """Return the `StepFunction` from the source of a cone to a value, or None."""
     function, channels = evaluator.function(cone, name), evaluator.shape(name)[1]
     signed = [(-bound, bound) for bound in _BOUNDS]
     # without negative numbers, a sign that is 0 for 0 has two levels; one that is 1 for 0 has them only with negative numbers
@@ -119,7 +119,7 @@ def _step_of(function, channels, bound):
     levels = _common_levels(found, tolerance)
     if levels is None:
         return None
-    step = Step('', levels, [], bound, tolerance)
+    step = StepFunction('', levels, [], bound, tolerance)
     for lower, upper in zip(levels, levels[1:]):
         middle = ((lower + upper) / 2)[:, None]
         step.comparisons.append(switching_points(lambda x: function(x) > middle, channels))  # noqa: B023
@@ -141,14 +141,14 @@ def _common_levels(found, tolerance):
 def _remove_tie(function, step):
     """Take a level between two others that only a few numbers have from a step: such a number counts as the higher level."""
     lower, upper = step.levels[0], step.levels[-1]
-    middles = [lower + (upper - lower) * share for share in (_NEAR, 1 - _NEAR)]
-    comparisons = [switching_points(lambda x, m=middle: function(x) > m[:, None], len(lower)) for middle in middles]
+    cutoffs = [lower + (upper - lower) * share for share in (_NEAR, 1 - _NEAR)]
+    comparisons = [switching_points(lambda x, c=cutoff: function(x) > c[:, None], len(lower)) for cutoff in cutoffs]
     (first, flips), (second, other_flips) = comparisons
     constant = np.isinf(first) | np.isinf(second)
     same = (flips == other_flips) & (~constant | (first == second))
     width = np.where(constant, 0, np.abs(_position(first) - _position(second)))
     if same.all() and width.max() <= _TIE:
-        step.levels, step.comparisons, step.tied = step.levels[[0, -1]], comparisons[:1], int((width > 0).sum())
+        step.levels, step.comparisons, step.tie_channels = step.levels[[0, -1]], comparisons[:1], int((width > 0).sum())
         step.upper = comparisons[1]
 
 
@@ -172,7 +172,7 @@ def _differs(step, x, values):
     """Return where values of the function, float (channels, n), are not the level that the comparisons give, nor those of a tie."""
     compared = [(x >= threshold[:, None]) != flip[:, None] for threshold, flip in step.comparisons]
     wrong = ~(np.abs(values - np.take_along_axis(step.levels.T, sum(each.astype(int) for each in compared), axis=1)) <= 2 * step.tolerance)
-    if step.tied:
+    if step.tie_channels:
         threshold, flip = step.upper
         wrong &= compared[0] == ((x >= threshold[:, None]) != flip[:, None])
     return wrong

@@ -15,7 +15,7 @@ def with_comparisons(evaluator, steps):
     Parameters
     ----------
     evaluator : Evaluator
-    steps : dict of str to recognition.Step
+    steps : dict of str to recognition.StepFunction
         Name of a value -> its step.
     """
     onnx, _ = import_onnx_package()

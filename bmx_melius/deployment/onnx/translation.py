@@ -48,7 +48,7 @@ from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
 from .moves import MOVING, add_selection, moving_cone, selection
 from .network import OnnxNetwork
-from .recognition import Step, find_step, is_nonnegative, is_positive
+from .recognition import StepFunction, find_step, is_nonnegative, is_positive
 
 TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
 
@@ -95,7 +95,7 @@ class PaddedSigns:
 
 
 @dataclasses.dataclass
-class Layer:
+class ImportedLayer:
     """A convolution or dense layer of the model.
 
     Attributes
@@ -131,24 +131,24 @@ class Translator:
     Parameters
     ----------
     evaluator : Evaluator
-    steps : dict of str to recognition.Step
+    steps : dict of str to recognition.StepFunction
         Steps that are known already, by the names of their values.
 
     Attributes
     ----------
     network : OnnxNetwork
-    layers : list of Layer
+    layers : list of ImportedLayer
     notes : list of str
         What was left out.
-    tied : dict of str to recognition.Step
+    signs_with_ties : dict of str to recognition.StepFunction
         Values that are signs, but 0 where their argument is.
-    steps : dict of str to (recognition.Step or None)
+    steps : dict of str to (recognition.StepFunction or None)
         By the name of each value that was looked at.
     """
 
     def __init__(self, evaluator, steps=None):
         self.evaluator, self.network = evaluator, OnnxNetwork(evaluator)
-        self.layers, self.notes, self.tied = [], [], {}
+        self.layers, self.notes, self.signs_with_ties = [], [], {}
         self._entries, self._refused = {}, {}  # name of a value -> Entry, or the reason
         self.signs = {}  # Entry -> Signs
         self.padded_signs = {}  # name of a value -> PaddedSigns
@@ -277,7 +277,7 @@ class Translator:
             return
         channels = self.shape(name)[1]
         levels = np.array([[signs.shift - signs.scale], [signs.shift + signs.scale]]).repeat(channels, axis=1)
-        step = Step('', levels, [(np.full(channels, signs.shift, np.float32), np.zeros(channels, bool))], 1.0, 0.0)
+        step = StepFunction('', levels, [(np.full(channels, signs.shift, np.float32), np.zeros(channels, bool))], 1.0, 0.0)
         activation = self.network.add_step(f'{operator.name}_signs', self.entry(name), step, name)
         self.set_signs(operator, activation, signs.scale, signs.shift)
 
@@ -345,7 +345,7 @@ class Translator:
         return [operator for operator in self.evaluator.model.operators if operator in chosen]
 
     def step(self, name):
-        """Return the `Step` by which a value is computed, or None."""
+        """Return the `StepFunction` by which a value is computed, or None."""
         if name not in self.steps:
             step = find_step(self.evaluator, name) if name in self.evaluator.producers else None
             self.steps[name] = step and self._without_positive_factors(step)
@@ -398,8 +398,8 @@ class Translator:
         if padding is not None:
             return self._add_padded_step(operator, name, step, padding)
         source = self.entry(step.source)
-        if step.tied:
-            self.tied[name] = step
+        if step.tie_channels:
+            self.signs_with_ties[name] = step
         levels = step.levels
         uniform = (np.ptp(levels, axis=1) <= self.network.tolerance * np.abs(levels).max()).all()
         if len(levels) > 2 and not uniform:
@@ -425,8 +425,8 @@ class Translator:
         padded = self.evaluator.function(cone, name)(np.full((levels.shape[1], 1), value, np.float32)).astype(np.float64)
         if len(levels) > 2 or np.ptp(levels, axis=1).max() > self.network.tolerance * largest:
             raise UntranslatableError(f'it is the sign of a map padded with {value:g}, and has other levels in each channel')
-        if step.tied:
-            self.tied[name] = step
+        if step.tie_channels:
+            self.signs_with_ties[name] = step
         scale, shift = (_rounded(number.mean(), largest) for number in ((levels[1] - levels[0]) / 2, (levels[1] + levels[0]) / 2))
         flipped, beyond = None, (padded[:, 0] - shift) / scale
         if np.ptp(beyond) > self.network.tolerance:

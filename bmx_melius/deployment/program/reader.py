@@ -31,7 +31,7 @@ def named_result(number: int, operation: Operation, values: Sequence[Value]) -> 
     try:
         return result_of(operation, [values[source] for source in operation.inputs])
     except ProgramError as error:
-        raise ProgramError(f'{Place(number, operation.name)}: {error}') from error
+        raise ProgramError(f'{FieldPlace(number, operation.name)}: {error}') from error
 
 
 def check_length(words: np.ndarray, length: int) -> None:
@@ -67,7 +67,7 @@ def read_header(words: np.ndarray, has_arrays: bool) -> None:
 
 
 @dataclasses.dataclass
-class Place:
+class FieldPlace:
     """An operation, or a part of it, for messages."""
 
     number: int
@@ -77,8 +77,8 @@ class Place:
     def __str__(self) -> str:
         return f'operation {self.number}' + (f' ({self.name})' if self.name else '') + (f', {self.field}' if self.field else '')
 
-    def of(self, field: str) -> 'Place':
-        return Place(self.number, self.name, field)
+    def of(self, field: str) -> 'FieldPlace':
+        return FieldPlace(self.number, self.name, field)
 
 
 class _Totals:
@@ -87,7 +87,7 @@ class _Totals:
     def __init__(self) -> None:
         self.operands = self.groups = self.weights = 0
 
-    def add(self, place: Place, operation: Operation, channels: int) -> None:
+    def add(self, place: FieldPlace, operation: Operation, channels: int) -> None:
         attributes = operation.attributes
         self.operands += len(operation.inputs)
         if operation.row.shape == 'convolution':
@@ -155,11 +155,11 @@ class Reader:
     def operation(self, number: int, values: List[Value]) -> Operation:
         """Read an operation and append its result to `values`."""
         start, omitted = self.position, self.omitted
-        opcode, length, inputs = self.take(RECORD_WORDS, Place(number, field='head')).tolist()
+        opcode, length, inputs = self.take(RECORD_WORDS, FieldPlace(number, field='head')).tolist()
         if opcode not in _NAMES:
-            raise ProgramError(f'word {start}, {Place(number, field="opcode")}: {opcode} is unknown')
+            raise ProgramError(f'word {start}, {FieldPlace(number, field="opcode")}: {opcode} is unknown')
         name = _NAMES[opcode]
-        row, place = OPERATIONS[name], Place(number, name)
+        row, place = OPERATIONS[name], FieldPlace(number, name)
         low, high = row.inputs
         if not low <= inputs <= high:
             raise ProgramError(f'word {start + 2}, {place.of("inputs")}: there are {inputs}; {low} to {high} are possible')
@@ -175,7 +175,7 @@ class Reader:
         values.append(result)
         return operation
 
-    def _arrays(self, operation: Operation, arrays: Dict[str, Tuple[np.dtype, Tuple[int, ...]]], place: Place) -> None:
+    def _arrays(self, operation: Operation, arrays: Dict[str, Tuple[np.dtype, Tuple[int, ...]]], place: FieldPlace) -> None:
         for array, (dtype, shape) in arrays.items():
             what = place.of(array)
             word = self.position
@@ -192,7 +192,7 @@ class Reader:
             if facts.ordered and array in operation.arrays and np.isnan(operation.arrays[array]).any():
                 raise ProgramError(f'{place.of(array)}: it contains NaN')
 
-    def _elements(self, dtype: np.dtype, shape: Tuple[int, ...], what: Place) -> Optional[np.ndarray]:
+    def _elements(self, dtype: np.dtype, shape: Tuple[int, ...], what: FieldPlace) -> Optional[np.ndarray]:
         """Take the words of an array; return None if they are not decoded, as in a structure, which omits them."""
         if self.has_arrays:
             elements = self.take(word_count(dtype, shape), what)
@@ -201,7 +201,7 @@ class Reader:
         self.omitted += word_count(dtype, shape)
         return None
 
-    def _attributes(self, row: OperationType, place: Place) -> Dict[str, int]:
+    def _attributes(self, row: OperationType, place: FieldPlace) -> Dict[str, int]:
         start = self.position
         numbers = self.take(len(row.attributes), place.of('attributes')).tolist()
         for index, (number, (name, (low, high))) in enumerate(zip(numbers, row.attributes.items())):

@@ -15,7 +15,7 @@ TENSORBOARD_PACKAGE = 'tensorboardX'  # writes TensorBoard's files
 
 
 def check_options(options):
-    """Raise `UserError`, which names the flags, when `Options` do not fit each other or this machine."""
+    """Raise `UserError`, which names the flags, when `TrainingOptions` do not fit each other or this machine."""
     require_not_negative(
         options, 'crop_ratio', 'num_workers', 'lr', 'warmup_lr', 'wd', 'warmup_epochs', 'lr_decay_period', 'save_frequency',
         'save_interval', 'log_interval', 'num_gpus', 'seed', 'resume_epoch', 'early_stop',

@@ -43,7 +43,7 @@ CHANGEABLE = {
 _NOT_GIVEN = object()
 
 
-class Options(argparse.Namespace):
+class TrainingOptions(argparse.Namespace):
     """Values of all flags of a run, complete and checked; attributes are named like the flags, which `flags.py` describes.
 
     Four attributes are not flags: a resumed run takes them from its checkpoint. `few_images` is the number of training images in a folder
@@ -73,7 +73,7 @@ class Options(argparse.Namespace):
 
     def replace(self, **changes):
         """Return a copy with some values changed."""
-        return Options(**{**vars(self), **changes})
+        return TrainingOptions(**{**vars(self), **changes})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ def merge(zoo, defaults, *others):
 
 
 def read_options(arguments, zoo):
-    """Return the `Options` of a run, or of the run in the folder that is resumed.
+    """Return the `TrainingOptions` of a run, or of the run in the folder that is resumed.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def read_options(arguments, zoo):
 
 
 def parse_options(arguments, zoo, program=PROGRAM):
-    """Return the `Options` of a run: `read_options` of `parse_arguments`, with their parameters and errors."""
+    """Return the `TrainingOptions` of a run: `read_options` of `parse_arguments`, with their parameters and errors."""
     return read_options(parse_arguments(arguments, zoo, program), zoo)
 
 
@@ -208,8 +208,8 @@ def require_unchanged(saved, chosen, changeable=frozenset(CHANGEABLE)):
 
 
 def complete(values, zoo):
-    """Return the `Options` for the values of all flags, a dict, with defaults that depend on other flags. Raises `UserError`."""
-    options = Options(**with_defaults(values, zoo))
+    """Return the `TrainingOptions` for the values of all flags, a dict, with defaults that depend on other flags. Raises `UserError`."""
+    options = TrainingOptions(**with_defaults(values, zoo))
     check_options(options)
     if options.last_gamma and options.model in zoo.get_model_list() and not zoo.takes_option(options.model, 'last_gamma'):
         LOG.warning('--last-gamma has no effect: in %s no normalization ends a residual block', options.model)

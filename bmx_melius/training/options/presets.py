@@ -376,7 +376,7 @@ def with_defaults(options, zoo):
 
 
 def describe_preset(options):
-    """Return a text that lists which flags in `Options` have the values of the preset and which are overridden."""
+    """Return a text that lists which flags in `TrainingOptions` have the values of the preset and which are overridden."""
     rows = _dataset_of(options.dataset, options.few_images), DATASETS[options.dataset]
     limited, values = (preset_values(PRESETS[options.preset], row) for row in rows)
     values = limited if limited['batch_size'] == options.batch_size else values

@@ -19,7 +19,7 @@ def describe_run(options, model, source, graph, counts, schedule, attention=None
 
     Parameters
     ----------
-    options : Options
+    options : TrainingOptions
     model : dict
         Arguments of `get_model`.
     source : Source
@@ -78,7 +78,7 @@ def describe_check(net, batches, options):
         Initialized.
     batches : iterable of (NDArray, NDArray)
         Images and labels; images of the first batch are used.
-    options : Options
+    options : TrainingOptions
     """
     images = next(iter(batches))[0]
     images = images[: min(32, max(4, CHECKED_PIXELS // math.prod(images.shape[2:])))]

@@ -144,7 +144,7 @@ class EnsembleTraining(RunSeries):
         create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
 
     def _network_of_all(self, config, votes):
-        """Return the `Options` of the ensemble for those of a member."""
+        """Return the `TrainingOptions` of the ensemble for those of a member."""
         model_options = {**self._options['model_options'], **votes}
         return config.replace(model=self._options['model'], model_options=model_options, ensemble_training=JOINT)
 
@@ -190,7 +190,7 @@ class EnsembleTraining(RunSeries):
         return self.exported(number).description().model()['classes']
 
     def _open(self, number):
-        """Return the `Options` of a member and its images."""
+        """Return the `TrainingOptions` of a member and its images."""
         config = self.config(number).replace(bootstrap=True)  # a member's images are not drawn here; its source can read them in order
         return config, open_source(Batching(config.images_per_batch, config.seed), **config.pick(open_source))
 

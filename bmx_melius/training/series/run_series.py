@@ -85,7 +85,7 @@ class RunSeries(abc.ABC):
     def run(self, run):
         """Run what is not finished; return the exit status.
 
-        `run` is a function ``(options, decode)`` that trains and exports the run of `Options` and returns its exit status; `decode` is
+        `run` is a function ``(options, decode)`` that trains and exports the run of `TrainingOptions` and returns its status; `decode` is
         whether a dry run decodes the images. After a status other than 0, the following runs are not started.
         """
         dry_run, count = self._options['dry_run'], len(self._names)
@@ -112,7 +112,7 @@ class RunSeries(abc.ABC):
         return os.path.join(self._folder, f'{number + 1}-{self._names[number]}')
 
     def config(self, number):
-        """Return the `Options` of a new run."""
+        """Return the `TrainingOptions` of a new run."""
         return complete({**self._options, 'resume': False, 'save_dir': self.folder(number), **self.values(number)}, self._zoo)
 
     def exported(self, number):
@@ -141,7 +141,7 @@ class RunSeries(abc.ABC):
                 raise UserError(f'{config.model} has no network for {self.unit} {number + 1} of {self.title}, {name}: {error}') from error
 
     def _configure(self, number):
-        """Return the `Options` of a run, which continues from its checkpoint if it has one."""
+        """Return the `TrainingOptions` of a run, which continues from its checkpoint if it has one."""
         saved = read_last(self.folder(number))
         if not saved:
             return self.config(number)

@@ -90,7 +90,7 @@ def require_exact(step, computed, interesting=(), channels=CHANNELS):
     expected = np.take_along_axis(step.levels.T, index, axis=1)
     valid = np.abs(source) <= step.bound
     wrong = (np.abs(y - expected) > 2 * step.tolerance) & valid
-    if step.tied:
+    if step.tie_channels:
         (lower, flip), (upper, upper_flip) = step.comparisons[0], step.upper
         tie = ((source >= lower[:, None]) != flip[:, None]) != ((source >= upper[:, None]) != upper_flip[:, None])
         assert max(len(np.unique(row[where])) for row, where in zip(source, tie)) <= 17
@@ -128,7 +128,7 @@ def test_signs_in_many_forms_are_recognized(form, tmp_path):
     nodes, strict = FORMS[form]
     step, computed = step_of(nodes, NUMBERS, tmp_path)
     assert step is not None and np.allclose(step.levels, [[-1], [1]], atol=1e-3)
-    assert bool(step.tied) == (strict is None)
+    assert bool(step.tie_channels) == (strict is None)
     require_exact(step, computed)
     (threshold, flip) = step.comparisons[0]
     assert not flip.any() and (threshold >= 0).all() and (threshold <= 1e-6).all()
@@ -141,7 +141,7 @@ def test_signs_of_what_is_not_negative_are_strict_comparisons(after, tmp_path):
     last = after[-1].output[0] if after else 'r'
     model = make([node('Relu', 'x', 'r'), *after, node('Sign', last)], {}, {'x': (1, CHANNELS, 8, 8)})
     step = find_step(evaluator_of(model, tmp_path), 'y')
-    assert not step.tied and np.array_equal(step.levels, [[0] * CHANNELS, [1] * CHANNELS])
+    assert not step.tie_channels and np.array_equal(step.levels, [[0] * CHANNELS, [1] * CHANNELS])
     threshold, flip = step.comparisons[0]
     assert (threshold == np.float32(1e-45)).all() and not flip.any()
 
@@ -200,7 +200,7 @@ def test_channels_may_be_constant_and_have_other_levels(tmp_path):
     nodes = [node('Mul', 'x scale', 'm'), node('Less', 'm half', 'g'), node('Where', 'g low two')]
     step, computed = step_of(nodes, {**NUMBERS, **by_channel}, tmp_path)
     require_exact(step, computed, [0.25, -1 / 6])
-    assert not step.tied
+    assert not step.tie_channels
 
 
 def test_a_channel_without_the_upper_level_is_not_a_tie(tmp_path):

@@ -342,7 +342,7 @@ def test_no_text_for_an_error_is_made_while_a_valid_program_is_read(monkeypatch)
     def fail(self):
         raise AssertionError('a text has been made')
 
-    for kind in (Value, reader.Place):
+    for kind in (Value, reader.FieldPlace):
         monkeypatch.setattr(kind, '__str__', fail)
     assert len(Program.from_words(words).operations) == 9
 
