@@ -27,7 +27,7 @@ def assemble(network, partition, programs, words):
     """
     symbol = new_symbol()
     arrays, position, kept = {}, {}, set()
-    outer, maps = {}, {}  # Entry -> reference to a node that makes its shape of that of a map of a program, or the reverse (`borders`)
+    outer, maps = {}, {}  # Entry -> reference to a node that gives it the shape of a map of a program, or the reverse (`borders`)
 
     def finish(item):
         """Append an item (a region or a node) whose inputs have all been appended."""

@@ -72,7 +72,7 @@ class Lowered:
 
 @dataclasses.dataclass
 class Planes:
-    """Bit planes of a value that has few levels: which elements have certain levels or higher ones.
+    """Bit planes of a value that has few levels: which elements have at least certain levels.
 
     Attributes
     ----------

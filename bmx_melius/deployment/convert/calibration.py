@@ -15,7 +15,7 @@ from .equalization import ChannelStatistics, channel_factors
 from .quantization import ValueRange, observed_values, quantize
 
 RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
-MIN_CORRELATION = 0.5  # of the outputs with those of float layers; of small trained networks the lowest was .79
+MIN_CORRELATION = 0.5  # of the outputs with the outputs of float layers; of small trained networks the lowest was .79
 _PERCENTILE = 99.99  # of the numbers on each side that a range covers
 _SAMPLE = 8192  # numbers of a value and an image that are kept
 _CANDIDATES = 64  # ranges that are tried
@@ -41,7 +41,7 @@ class QuantizationReport:
     correlation : float
         Of the outputs of both programs.
     told_apart : float
-        Share of the images whose outputs still differ from those of the median image. 1 if all images are the same, 0 if only their
+        Share of the images whose outputs still differ from the outputs of the median image. 1 if all images are the same, 0 if only their
         outputs are.
     same_class : float or None
         Share of the images of which the largest output is the same one; None unless there is one output, a vector of several classes.
@@ -109,7 +109,7 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
     keep_float : sequence of str
         Names of layers that remain float32.
     min_correlation : float
-        Lowest correlation of the outputs with those of the given program.
+        Lowest correlation of the outputs with the outputs of the given program.
 
     Returns
     -------
@@ -134,8 +134,8 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
     if not min(report.correlation, report.told_apart) >= min_correlation:  # written this way because a correlation may be NaN
         low, high = min(batch.min() for batch in batches), max(batch.max() for batch in batches)
         raise UserError(
-            f'with 8-bit layers, the outputs on the {report.images} calibration images have a correlation of {report.correlation:.3f} with '
-            f'those of float layers, and tell {report.told_apart:.0%} of the images apart: less than {min_correlation:g}; nothing was '
+            f'with 8-bit layers, the outputs on the {report.images} calibration images correlate by {report.correlation:.3f} with the '
+            f'outputs of float layers, and tell {report.told_apart:.0%} of the images apart: less than {min_correlation:g}; nothing was '
             f'written. The images have numbers from {low:.3g} to {high:.3g}: if the network is used on images of another range, give such '
             'images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
             '--min-correlation (min_correlation)'
@@ -311,9 +311,9 @@ def _correlation(x, y):
 
 
 def _share_told_apart(x, y, are_same):
-    """Return the share of images whose outputs `y` differ from those of the median image, of those whose outputs `x` do.
+    """Of the images whose outputs `x` differ from the outputs of the median image, return the share whose outputs `y` do, too.
 
-    The correlation of all outputs may be that of one image with large outputs, while those of all others became the same. `are_same` is
+    One image with large outputs may determine the correlation, while the outputs of all others became the same. `are_same` is
     whether all images are the same: if they are not, but `x` has no difference at all, the share is 0.
     """
     least = _SAME * np.median(np.abs(x))

@@ -70,8 +70,8 @@ def convert(
     keep_float : sequence of str
         With `calibration`, real-valued layers that remain float32, by the names in the report (``report.quantization.changes``).
     min_correlation : float
-        Lowest correlation of the outputs with 8-bit layers and those with float layers, on the calibration images, and lowest share of
-        the images that the outputs tell apart. Below, the images or their preprocessing are not those of the network, or its layers need
+        Lowest correlation of the outputs with 8-bit layers and with float layers, on the calibration images, and lowest share of
+        the images that the outputs tell apart. Below, the images or their preprocessing do not fit the network, or its layers need
         more than 8 bits. -1: any.
 
     Returns

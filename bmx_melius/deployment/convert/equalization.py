@@ -91,7 +91,7 @@ def _reader(layer, channels):
 
 
 def _expected_error(factors, statistics, readers):
-    """Return the mean square of the rounding errors relative to that of the results, the mean over all filters.
+    """Return the mean square of the rounding errors / the mean square of the results, the mean over all filters.
 
     Errors are independent and uniform within a step, and channels are taken for uncorrelated.
     """

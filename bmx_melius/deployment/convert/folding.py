@@ -76,7 +76,7 @@ def _merged_affine(before, affine, into_convolutions):
 
 @_MERGING.of('scale_map')
 def _merged_scales(before, scale, _):
-    """Merge factors of rows with those of columns, but not those of channels with those of positions, which have far fewer elements."""
+    """Merge factors of rows and of columns, but not factors of channels and of positions: their product has far more elements."""
     if before.name != scale.name or before.attributes['by_channel'] != scale.attributes['by_channel']:
         return None
     factor = before.arrays['factor'].astype(np.float64) * scale.arrays['factor'].astype(np.float64)

@@ -8,7 +8,7 @@ comparisons   find what each sign compares, with the rounding of the network's f
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
 programs      lower these nodes to programs (`lowering.lower`, `folding`)
 verification  compare the programs with the framework (`verification`)
-quantization  make real-valued layers integer ones, if calibration images are given (`calibration`, `quantization`)
+quantization  replace real-valued layers by integer layers, if calibration images are given (`calibration`, `quantization`)
 assembly      write a symbol of packed operators and unconverted nodes (`assembly`)
 ============  ====================================================================================================================
 """
@@ -49,7 +49,7 @@ class Calibration:
     keep_float : sequence of str
         Nodes of layers that remain float32.
     min_correlation : float
-        Lowest correlation of the outputs with those of float layers.
+        Lowest correlation of the outputs with the outputs of float layers.
     """
 
     batches: list
@@ -142,7 +142,7 @@ def _pack(network, verification, half, calibration):
 
 
 def _quantize(programs, words, partition, calibration):
-    """Replace the only program and its words by those of 8-bit layers; return the `QuantizationReport`."""
+    """Replace the only program and its words by a program of 8-bit layers; return the `QuantizationReport`."""
     if len(programs) != 1 or partition.reasons:
         reasons = [f'{node.name} ({node.operator}), {reason}' for node, reason in partition.reasons.items()]
         raise UserError(

@@ -61,11 +61,11 @@ class Quantized:
     ----------
     program : Program
     number_of : dict of int to int
-        From values of the program that was given to those of this one, for bits and outputs.
+        Value of the given program -> value of this one, for bits and outputs.
     layers : int
         Number of layers of 8-bit integers.
     real : dict of str to int
-        Operations that compute with real numbers, except for those of the inputs and outputs -> their number.
+        Operations that compute with real numbers, except at the inputs and outputs -> their number.
     """
 
     program: Program

@@ -26,7 +26,7 @@ class Report:
     packed_operators : int
         Number of packed operators in the new symbol.
     binary_layers : int
-        Number of layers in them that are computed by bit operations: those of signs, and those of two bits.
+        Numbers of layers in them that are computed by bit operations: of signs, and of two bits.
     converted : dict of str to int
         MXNet operator name -> number of its nodes that were converted.
     left : list of Left

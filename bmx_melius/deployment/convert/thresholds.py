@@ -58,7 +58,7 @@ def switching_points(is_set, channels):
 
 
 def rising_levels(function, max_levels):
-    """Find the levels of a step function of float32 numbers that is 0 for the lowest ones and rises.
+    """Find the levels of a step function of float32 numbers that rises from 0.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ _AT_THRESHOLD = 0.01  # share of signs that rounding errors may change
 
 
 class VerificationError(UserError):
-    """The results of a program differ from those of the framework."""
+    """The results of a program differ from the results of the framework."""
 
 
 @dataclasses.dataclass
@@ -155,7 +155,7 @@ def _verify_engine(lowered, known, result, tolerance):
         place = f'node {entry.node.name}' if entry else f'operation {number - first} ({lowered.program.operations[number - first].name})'
         if number in exact:
             wrong = int((values != expected).sum())
-            deviation = f'{wrong} of {expected.size} values differ from those of {result.framework}' if wrong else ''
+            deviation = f'{wrong} of {expected.size} values differ from {result.framework}' if wrong else ''
         else:
             largest = float(np.abs(values.astype(np.float64) - expected).max() / magnitudes[number])
             deviation = '' if largest <= tolerance else f'values differ from {result.framework} by {largest:.1e} of the largest one'
@@ -179,7 +179,7 @@ def _require_distance_from_thresholds(lowered, known, computed, result):
         if wrong > _AT_THRESHOLD * known[source].size:
             place = f'node {entry.node.name}' if entry else 'a sign'
             raise VerificationError(
-                f'{place}: {wrong} of {known[source].size} signs of the sample are those of numbers at their threshold, where the rounding '
+                f'{place}: {wrong} of {known[source].size} signs of the sample belong to numbers at their threshold, where the rounding '
                 f'of {result.framework} decides; nothing was written. A normalization or a bias before the sign takes the numbers away '
                 'from it; without verification (--no-verify, verify=False) the network is packed, and its own rounding decides'
             )
@@ -234,7 +234,7 @@ def _magnitudes(program, known, exact):
 
 
 def _as_map(array, by_depth=True):
-    """Return an array of the network as a program has it; the channels of a 3-D map are those of each depth if `by_depth`."""
+    """Return an array of the network as a program has it; with `by_depth`, the channels of a 3-D map are ordered by depth."""
     if array.ndim == 2:
         return array
     shape = map_shape(array.shape)
@@ -260,9 +260,7 @@ def _require_shape(node, computed, expected):
 def _require_equal(node, computed, expected, result):
     wrong = int((computed != expected).sum())
     if wrong:
-        raise VerificationError(
-            f'node {node.name}: {wrong} of {expected.size} values differ from those of {result.framework}; nothing was written'
-        )
+        raise VerificationError(f'node {node.name}: {wrong} of {expected.size} values differ from {result.framework}; nothing was written')
 
 
 def _compare_floats(node, computed, expected, scale, result, tolerance):
@@ -270,7 +268,7 @@ def _compare_floats(node, computed, expected, scale, result, tolerance):
     deviation = float(np.abs(computed.astype(np.float64) - expected).max() / scale)
     if not deviation <= tolerance:  # written this way because a deviation may be NaN
         raise VerificationError(
-            f'node {node.name}: values differ from those of {result.framework} by {deviation:.1e} of the largest one; nothing was written'
+            f'node {node.name}: values differ from {result.framework} by {deviation:.1e} of the largest one; nothing was written'
         )
     result.deviations[node.name] = deviation
     if deviation >= result.largest_deviation:

@@ -48,7 +48,7 @@ class ImportReport:
     notes : list of str
         What differs from the model: outputs left out, zeros taken as positive.
     conversion : Report
-        Of the conversion to a packed program; its sizes are those of the ONNX model and of the packed file.
+        Of the conversion to a packed program; with the sizes of the ONNX model and of the packed file.
     """
 
     layers: list
@@ -96,11 +96,11 @@ def import_onnx(
     Parameters
     ----------
     model_file : path
-        ONNX model with operators of version 9 to 23, or those of QONNX. External data are read from its folder.
+        ONNX model with operators of version 9 to 23, or of QONNX. External data are read from its folder.
     prefix : path
         Prefix of the files to write.
     input_shape : tuple of int, or dict of str to tuple of int, or None
-        Shape of the input, batch included. Default: that of the model, with batch 1 if its batch is open, or more than two images
+        Shape of the input, batch included. Default: the shape in the model, with batch 1 if its batch is open, or more than two images
         that do not depend on each other.
     zero_is_positive : bool
         A sign that is 0 for an argument of 0, as PyTorch's, has three levels. True: it becomes 1 there. False: it is refused.
@@ -193,7 +193,7 @@ def import_onnx(
         translator.notes.append(f'taken as the higher level where it is between both, as the sign of 0 is: {name_some(with_ties)}')
         if share >= _FREQUENT:
             translator.notes.append(
-                f'{share:.1%} of the signs {most_tied} are between both in a random sample: the outputs differ from those of the model'
+                f'{share:.1%} of the signs {most_tied} are between both in a random sample: the outputs differ from the model'
             )
     translator.notes += [
         f'{share:.1%} of the elements of {name} are decided by the rounding of ONNX Runtime in a random sample: they compare sums of '
@@ -220,7 +220,7 @@ def _read_back(model, program, order, exported, changes_layers, input_spec, clas
 
 
 def _description(input_spec, class_names, shapes, outputs, path):
-    """Return the description of the network; `shapes` are those of its outputs."""
+    """Return the description of the network; `shapes` are the shapes of its outputs."""
     fields = {}
     if input_spec is not None:
         fields['input'] = input_spec.to_json()
@@ -288,8 +288,8 @@ def _lost_signs(found):
         )
     if inputs:
         hints.append(
-            f'{name_some(inputs)}: if the network binarizes these weights through .data, the export has the real ones: store the binarized '
-            'ones before it, or binarize in forward'
+            f'{name_some(inputs)}: if the network binarizes these weights through .data, the export has real weights: store binarized '
+            'weights before it, or binarize in forward'
         )
     return hints
 

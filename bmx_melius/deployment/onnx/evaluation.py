@@ -35,7 +35,7 @@ class Cone:
 
 
 def input_shapes(model, input_shape):
-    """Return the shape of each input by name: `input_shape` as `import_onnx` takes it, or that of the model."""
+    """Return the shape of each input by name: `input_shape` as `import_onnx` takes it, or the shape in the model."""
     if not model.inputs:
         raise UserError(f'{model.path} has no input')
     if input_shape is not None:

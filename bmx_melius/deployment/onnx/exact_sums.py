@@ -273,7 +273,7 @@ def _common_spacing(rows):
         places = magnitudes / (smallest / parts)[:, None]
         whole = (np.abs(places - np.rint(places)) <= _EQUAL * np.maximum(1, places)).all(axis=1) & (places.max(axis=1) <= _MAX_MULTIPLE)
         spacing = np.where((spacing == 0) & whole, smallest / parts, spacing)
-    # numbers that differ a little from a multiple, each in another way: the mean over the largest ones
+    # numbers that differ a little from a multiple, each in another way: the mean, in which large numbers count most
     if not (spacing > 0).all():
         return None
     places = np.rint(magnitudes / spacing[:, None])

@@ -413,7 +413,7 @@ class _Model:
             numbers = self._constant('pad', pad.clip(0, MAX_BYTE).astype(np.float32).reshape(-1, 1, 1))
             x = self._add('Add', self._add('Pad', x, pads), self._add('Mul', self._affine(inside, -1, 1), numbers))
         u = self._add('Cast', x, to=self._onnx.TensorProto.UINT8)
-        unsigned = self._constant('weight', (weight.astype(np.int16) + 128).astype(np.uint8))  # ONNX Runtime multiplies no other ones
+        unsigned = self._constant('weight', (weight.astype(np.int16) + 128).astype(np.uint8))  # ONNX Runtime multiplies no signed bytes
         zeros = (self._constant(f'zero_{name}', np.uint8(zero)) for name, zero in (('x', 0), ('weight', 128)))
         sums = self._add('ConvInteger', u, unsigned, *zeros, group=groups, **windows)
         constants = (self._constant(name, numbers.reshape(-1, 1, 1)) for name, numbers in _rescaling(multiplier, offset, shift))

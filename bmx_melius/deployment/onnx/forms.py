@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import UserError
 
 _NEWEST = 21  # of ONNX's operators; versions 22 and 23 of operators that were there before only have more types of elements
-_FORMAT = 10  # version of the format of files (IR) that came with these operators; later ones add types of elements, and notes on devices
+_FORMAT = 10  # version of the format of files (IR) that came with these operators; later versions add types, and notes on devices
 _NUMBERS = {'Clip': (1, 2), 'Pad': (2,), 'Range': (0, 1, 2), 'CumSum': (1,)}  # inputs without axes
 _VECTORS = {  # inputs with one axis
     **{'Slice': (1, 2, 3, 4), 'Pad': (1, 3), 'Resize': (1, 2, 3), 'TopK': (1,), 'ConstantOfShape': (0,)},
@@ -195,7 +195,7 @@ def _product_of_einsum(onnx, node, proto):
     if not all(map(_is_plain, (first, second, result))) or len(node.input) != 2 or {*first} & {*second} & {*result}:
         return None
     x, weight = node.input
-    if x not in varying and second[:1] == result[:1]:  # the weight comes first, and the batch is that of the second
+    if x not in varying and second[:1] == result[:1]:  # the weight comes first, and the second operand has the batch
         x, weight, first, second = weight, x, second, first
     common = {*first} & {*second}
     if weight in varying or len(common) != 1 or len(second) != 2 or {*result} != {*first} ^ {*second}:

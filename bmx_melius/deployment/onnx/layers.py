@@ -160,7 +160,7 @@ class _Linear:
         return entry
 
     def _as_read(self, signs, weights):
-        """Return the `WeightParts` whose products with the entry of `signs` are those of `weights` with the value, without its shift."""
+        """Return `WeightParts` for the entry of `signs` in place of the value: the products are the same, but for the shift."""
         parts, means = weights.parts, weights.means
         if signs.flipped is not None:
             ones = np.ones(parts[0].shape)

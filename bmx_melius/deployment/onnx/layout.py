@@ -1,9 +1,9 @@
 """Models with the channels last, as of TensorFlow, made models with the channels second.
 
 tf2onnx puts a `Transpose` before and after each convolution, and what is between them has the channels last. Here the same operators
-compute the transposed values: elementwise ones with transposed constants, others along other axes, and dense layers with permuted weights.
-What each element is computed from does not change. Where there is one channel or one position, a `Reshape` may do what a `Transpose`
-does, and a flattened map may have axes of size 1, between any of these operators.
+compute the transposed values: elementwise operators with transposed constants, others along other axes, and dense layers with permuted
+weights. What each element is computed from does not change. Where there is one channel or one position, a `Reshape` may do what a
+`Transpose` does, and a flattened map may have axes of size 1, between any of these operators.
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ def _is_vector(before, after):
 class _Flat:
     """A vector that was flattened from a map with the channels last: the same with the channels second, and where its elements were.
 
-    The vector may have axes of size 1 beside that of its elements; the same with the channels second has none.
+    The vector may have axes of size 1 beside the axis of its elements; with the channels second it has none.
     """
 
     name: str
@@ -157,7 +157,7 @@ class _Layout:
         return model_of(onnx, proto, model.path, model.size)
 
     def _replace_outputs(self):
-        """Compute the outputs of the model from the moved values: the same ones, or these with the channels moved back."""
+        """Compute the outputs of the model from the moved values: as they are, or with the channels moved back."""
         for name in self._evaluator.model.outputs:
             moved = self._renamed.get(name) or self._second.get(name)
             if moved is None:

@@ -29,7 +29,7 @@ class Operator:
     Attributes
     ----------
     name : str
-        For messages: the node's own name, or that of its first output.
+        For messages: the node's own name, or the name of its first output.
     kind : str
         Operator of ONNX.
     attributes : dict
@@ -127,7 +127,7 @@ def read_model(path):
         try:
             onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # of NumPy and onnx
-            raise UserError(f'{path}: the size of the tensor {tensor.name} is not that of its data: {last_line(error)}') from error
+            raise UserError(f'{path}: the size of the tensor {tensor.name} does not fit its data: {last_line(error)}') from error
     precision, integers = forms.make_float32(onnx, proto), forms.make_integer_inputs_float32(onnx, proto)
     _name_nodes(proto)
     if any(map(qonnx.is_quantizer, proto.graph.node)):
@@ -142,7 +142,7 @@ def read_model(path):
 
 
 def _require_valid(onnx, proto, path):
-    """Raise `UserError` unless a model is valid. Inputs and outputs may have no shape, and no type, which is that of real numbers then."""
+    """Raise `UserError` unless a model is valid. Inputs and outputs may have no shape, and no type, which then means real numbers."""
     shapeless = []
     for value in (*proto.graph.input, *proto.graph.output):
         if not value.type.WhichOneof('value') or value.type.HasField('tensor_type'):
@@ -153,14 +153,14 @@ def _require_valid(onnx, proto, path):
                 kind.shape.SetInParent()  # the checker requires one
     try:
         onnx.checker.check_model(proto)
-    except Exception as error:  # ValidationError, and those of protobuf
+    except Exception as error:  # ValidationError, and errors of protobuf
         raise UserError(f'{path} is not a valid ONNX model: {_first_line(error)}') from error
     for kind in shapeless:
         kind.ClearField('shape')
 
 
 def model_of(onnx, proto, path, size):
-    """Return the `Model` of a checked ModelProto; `path` and `size` are those of the file."""
+    """Return the `Model` of a checked ModelProto; `path` and `size` describe the file."""
     operators = [_operator(onnx, node) for node in proto.graph.node]
     constants = {tensor.name for tensor in proto.graph.initializer}
     inputs = {value.name: _shape_of(onnx, value, path) for value in proto.graph.input if value.name not in constants}
@@ -235,7 +235,7 @@ def _require_few_calls(proto, path):
         waiting.pop()
     size = sum(sizes.get((node.domain, node.op_type), 1) for node in proto.graph.node)
     if max(size, *sizes.values()) > MAX_NODES:
-        raise UserError(f'{path} has more than {MAX_NODES} operators with those of its functions')
+        raise UserError(f'{path} has more than {MAX_NODES} operators, including its functions')
 
 
 def _refuse_foreign(onnx, proto, path):
@@ -322,7 +322,7 @@ def _load_external_data(onnx, proto, path, allowed):
 
 
 def _name_nodes(proto):
-    """Give each node without a name, or with that of another one, its own."""
+    """Give each node without a name, or with the name of another node, its own name."""
     seen, repetitions = set(), collections.Counter()
     for node in proto.graph.node:
         given = name = node.name or (node.output[0] if node.output else node.op_type)

@@ -26,7 +26,7 @@ _MAX_WEIGHTS = 1 << 22
 
 @dataclasses.dataclass
 class Selection:
-    """Channels, rows and columns of a map that are those of another one.
+    """A selection of channels, rows and columns of a map.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from .translation import UntranslatableError, translate
 def _instance_normalization(t, operator):
     source, shape = t.map_of(operator.inputs[0]), t.shape(operator.inputs[0])
     if len(shape) < 3 or operator.inputs[0] in t.last or t.network.shape(source)[1] % shape[1]:
-        raise UntranslatableError('its channels are neither those of a map nor groups of them')
+        raise UntranslatableError('its channels are neither the channels of a map nor groups of them')
     _normalize(t, operator, source, GroupNormalization(shape[1], _eps(operator)))
 
 

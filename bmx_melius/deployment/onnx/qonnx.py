@@ -22,7 +22,7 @@ def is_quantizer(node):
 
 
 def without_quantizers(onnx, proto, path):
-    """Return a model with operators of ONNX in place of those of QONNX.
+    """Return a model with operators of ONNX in place of QONNX.
 
     Raises
     ------
@@ -108,7 +108,7 @@ class _Quantizer:
         return self._op('Mul', [self._op('Sub', [levels, zero_point]), scale])
 
     def _trunc(self, x, scale, zero_point, bits, *rest):
-        """Add the truncation of integers to their upper bits: in the first version by the difference of bits, then by that of scales."""
+        """Add the truncation of integers to their upper bits: in the first version by the difference of bits, later of scales."""
         y = self._op('Round', [self._op('Add', [self._op('Div', [x, scale]), zero_point])])
         if len(rest) == 1:
             step = self._constant(2.0 ** (self._bits(bits) - self._bits(rest[0])))

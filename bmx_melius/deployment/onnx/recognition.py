@@ -129,7 +129,7 @@ def _step_of(function, channels, bound):
 
 
 def _common_levels(found, tolerance):
-    """Return levels (n, channels) from those of each channel, of which a constant channel may have one; None if they differ in number."""
+    """Return levels (n, channels) from the levels of each channel; a constant channel may have one; None if numbers differ."""
     most = max(found, key=len)
     levels = np.array([row if len(row) == len(most) else most for row in found]).T
     for channel, row in enumerate(found):
@@ -169,7 +169,7 @@ def _holds(function, step, grid):
 
 
 def _differs(step, x, values):
-    """Return where values of the function, float (channels, n), are not the level that the comparisons give, nor those of a tie."""
+    """Return where values of the function, float (channels, n), are neither the level that the comparisons give nor a tie."""
     compared = [(x >= threshold[:, None]) != flip[:, None] for threshold, flip in step.comparisons]
     wrong = ~(np.abs(values - np.take_along_axis(step.levels.T, sum(each.astype(int) for each in compared), axis=1)) <= 2 * step.tolerance)
     if step.tie_channels:

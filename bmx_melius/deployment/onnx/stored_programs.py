@@ -18,7 +18,7 @@ _KEY = 'bmx_melius_program'
 
 
 def store_program(model, program, output_order):
-    """Store a program in a model that was made of it, if it has layers of 8-bit integers. `output_order` is that of the model."""
+    """Store a program in a model that was made of it, if it has layers of 8-bit integers. `output_order` is the order in the model."""
     if any(operation.row.is_integer_layer for operation in program.operations):
         words = base64.b64encode(program.to_words().astype('<i4').tobytes()).decode()
         model.metadata_props.add(key=_KEY, value=json.dumps({'words': words, 'outputs': list(output_order)}))

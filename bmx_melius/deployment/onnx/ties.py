@@ -1,6 +1,6 @@
 """Models in which values have exactly the levels of their steps, by the comparisons of these.
 
-Where a sign lies between its two levels, as that of 0 does in PyTorch, it becomes the higher one. And sums of integers are compared without
+Where a sign lies between its two levels, as the sign of 0 in PyTorch, it becomes the higher level. Sums of integers are compared without
 rounding errors (`exact_sums`).
 """
 

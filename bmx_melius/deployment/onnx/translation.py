@@ -6,7 +6,7 @@ matters only if an output of the model depends on it.
 Quantizers of more levels than bit planes have, such as the 8 bits of an input, round to integers. Next to a tie, a rounding error of one
 bit before becomes one of a whole step. So what is rounded is computed by the operations of ONNX Runtime, each rounded once: a quotient by
 `divide`, unless the divisor is a power of two, so that the product with its reciprocal is the same number; products and sums by an `affine`
-each, which `folding` does not merge. The integers are those of ONNX Runtime, bit for bit, where sums, differences, products and quotients
+each, which `folding` does not merge. The integers equal ONNX Runtime's, bit for bit, where sums, differences, products and quotients
 with constants lead to them from an input of the network, or from sums that are exact. After operators that add in an order of their own,
 as convolutions of real numbers, or that round several times, as BatchNormalization, a number next to a tie may be rounded to the integer on
 its other side. Verification compares what a program makes of ONNX Runtime's numbers before the rounding: there no integer may differ.
@@ -65,7 +65,7 @@ class RefusedError(UntranslatableError):
 class Signs:
     """A value of two levels: signs, times `scale`, plus `shift`, each a number.
 
-    The signs of the channels for which `flipped` is -1 are the opposite ones; None: of no channel.
+    In the channels for which `flipped` is -1 the signs are opposite; None: in no channel.
     """
 
     entry: Entry
@@ -551,7 +551,7 @@ def _elu(t, operator):
 def _selu(t, operator):
     a = operator.attributes
     if abs(a.get('alpha', _SELU[0]) - _SELU[0]) > 1e-6 or abs(a.get('gamma', _SELU[1]) - _SELU[1]) > 1e-6:
-        raise UntranslatableError('its alpha or gamma is not that of SELU')
+        raise UntranslatableError('its alpha or gamma differs from SELU')
     t.add(operator, Activation('selu'))
 
 
@@ -616,7 +616,7 @@ def _arithmetic(t, operator):
 
 
 def _of_one_shape(t, operator, operands):
-    """Return two values of which one is repeated to the shape of the other, which a program does in products only: as that with ones."""
+    """Return two values of which one is repeated to the shape of the other: a program repeats only in products: by 1s."""
     shape = t.shape(operator.outputs[0])
     whole = next((entry for entry in operands if entry.node.depends_on_data and t.network.shape(entry) == shape), None)
     repeated = []
@@ -1086,7 +1086,7 @@ def _depth_to_space(t, operator):
     size, name = operator.attributes['blocksize'], operator.inputs[0]
     shape = t.shape(name)
     channels, entry = shape[1] // (size * size), t.entry(name)
-    if operator.attributes.get('mode', 'DCR') == 'DCR':  # the channels of a block are those of each position, one after the other
+    if operator.attributes.get('mode', 'DCR') == 'DCR':  # all channels of the first position of a block, then of the next
         entry = t.shuffled(operator, entry, size * size, shape)
     kernel = np.zeros((channels, size * size, 1, size, size), np.float32)
     for position in range(size * size):

@@ -251,7 +251,7 @@ def test_verification_names_the_layer_that_differs(traced_and_lowered):
 def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, traced_and_lowered):
     network, lowered, inputs = traced_and_lowered
     wrong = with_weight(lowered, 'conv', lambda weight: np.full_like(weight, wrong))
-    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from those of MXNet'):
+    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from MXNet'):
         verify(network, [wrong], inputs)
 
 
@@ -262,7 +262,7 @@ def test_verification_accepts_float_layers_within_a_ten_thousandth_of_the_larges
     if accepted:
         assert 2e-5 < verify(network, [changed], inputs).largest_deviation < 4e-5
         return
-    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from those of MXNet by [23]\.\de-04'):
+    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from MXNet by [23]\.\de-04'):
         verify(network, [changed], inputs)
 
 

@@ -165,7 +165,7 @@ REFUSED = {
     ),
     'quotient': (lambda F, x: F.broadcast_div(x, F.abs(x) + 1), 'broadcast_div', 'it divides two values'),
     'rint': (lambda F, x: F.rint(x), 'rint', 'it rounds ties down'),
-    'decimals': (lambda F, x: in_numpy(lambda y: F.np.around(y, 1), x), 'around', 'it rounds to other multiples than those of 1'),
+    'decimals': (lambda F, x: in_numpy(lambda y: F.np.around(y, 1), x), 'around', 'it rounds to multiples of a number other than 1'),
     'lp': (lambda F, x: F.Pooling(x, global_pool=True, kernel=(1, 1), pool_type='lp', p_value=2), 'pooling', 'kind lp'),
     'layer norm of rows': (lambda F, x: F.LayerNorm(x, F.ones((6,)), F.zeros((6,))), 'layernorm', 'it normalizes axis 3'),
     'odd size': (

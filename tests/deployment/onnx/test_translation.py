@@ -228,7 +228,7 @@ def test_nearest_enlargement(nearest, places, imported):
 @pytest.mark.parametrize(
     'last, words',
     [
-        (node('Selu', 'c', 'y', alpha=1.0), 'its alpha or gamma is not that of SELU'),
+        (node('Selu', 'c', 'y', alpha=1.0), 'its alpha or gamma differs from SELU'),
         (node('AveragePool', 'c', 'y', kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, ceil_mode=1, count_include_pad=1), 'ceil_mode'),
         (node('Softsign', 'c', 'y'), 'node .* \\(Softsign\\): there is no packed form of this operator'),
     ],

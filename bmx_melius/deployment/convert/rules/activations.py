@@ -33,7 +33,7 @@ def _tanh(builder, node):
 def _around(builder, node):
     """Convert `numpy.around` to whole numbers, ties to even, to `round`; other decimals have no packed form."""
     if node.operation.decimals:
-        raise UnsupportedError('it rounds to other multiples than those of 1')
+        raise UnsupportedError('it rounds to multiples of a number other than 1')
     builder.set(node, builder.add('round', [_input(builder, node)]))
 
 

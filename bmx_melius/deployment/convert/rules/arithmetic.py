@@ -62,7 +62,7 @@ def _product(builder, node):
 
 @rule(*elementwise_names('divide'), maps_3d=True)
 def _quotient(builder, node):
-    """Convert the quotient of a value and constants per channel or position; that of two values has no packed form."""
+    """Convert the quotient of a value and constants per channel or position; a quotient of two values has no packed form."""
     x, constants = _dividend_and_divisor(builder, node)
     with np.errstate(divide='ignore'):
         factor = 1 / constants
@@ -71,7 +71,7 @@ def _quotient(builder, node):
 
 @rule(*elementwise_names('true_divide'), maps_3d=True)
 def _exact_quotient(builder, node):
-    """Convert the quotient of a value and constants per channel to `divide`, whose results are those of the operator bit for bit."""
+    """Convert the quotient of a value and constants per channel to `divide`, which equals the operator bit for bit."""
     x, constants = _dividend_and_divisor(builder, node)
     if constants.ndim != 1:
         raise UnsupportedError('it divides by a number for each position; division by a number for each channel can be packed')
@@ -194,7 +194,7 @@ def _data_and_constants(builder, node):
 def _data_and_factors(builder, node):
     """Return the number of the data input and the factors by which it is multiplied, one after the other (`_constants`).
 
-    If a constant that depends on positions is itself a product, the factors of channels and those of positions stay apart, because their
+    If a constant that depends on positions is itself a product, the factors of channels and of positions stay apart, because their
     product has many more elements (XNOR-Net++, arXiv:1909.13863: a vector for each axis).
     """
     network = builder.network

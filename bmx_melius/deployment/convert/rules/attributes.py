@@ -8,7 +8,7 @@ from ..builder import UnsupportedError
 def geometry_of(window, dilation=True):
     """Return height and width of kernel, stride, pad and, with `dilation`, dilation of a `Window` as attributes of an operation.
 
-    The window of lines (N, C, W) has the height 1; that of 3-D maps also has a depth, which is left out.
+    The window of lines (N, C, W) has the height 1; the depth of a window of 3-D maps is left out.
     """
     axes = [(1, 1, (0, 0), 1), *zip(window.kernel, window.strides, window.pads, window.dilations)][-2:]
     attributes = {}
@@ -30,7 +30,7 @@ def require_channels_second(operation):
 
 
 def of_maps(weight):
-    """Return the weight of a dense layer (units, inputs) or of a convolution of lines (out, in, width) as that of a convolution of maps."""
+    """Return the weight of a dense layer (units, inputs) or of a convolution of lines (out, in, width) as a weight for maps."""
     return weight.reshape(*weight.shape[:2], *(1,) * (4 - weight.ndim), *weight.shape[2:])
 
 
@@ -47,6 +47,6 @@ def reduced_axes(reduction, rank):
 
 
 def require_channel_axis(node):
-    """Raise `UnsupportedError` unless the axis of the operation of a node is that of the channels, 1."""
+    """Raise `UnsupportedError` unless the operation of a node is along the channels, axis 1."""
     if axis_of(node) != 1:
         raise UnsupportedError(f'it works along axis {axis_of(node)}; the channels, axis 1, can be packed')

@@ -53,7 +53,7 @@ def _bilinear_resize(builder, node):
     """Convert `mode='size'`, and `scale_height` with `scale_width`, to sums of moved maps of one size."""
     source = builder.network.sources(node)[0]
     if len(node.inputs) > 1 or node.operation.mode != 'size':
-        raise UnsupportedError('its size is that of another value, or odd; a fixed size can be packed')
+        raise UnsupportedError('its size is taken from another value, or odd; a fixed size can be packed')
     corners = node.operation.aligns_corners
     sizes = zip(builder.network.shape(source)[2:], node.shape[2:])
     builder.set(node, mapped(builder, builder.real(source), *(_bilinear(before, after, corners) for before, after in sizes)))
@@ -130,8 +130,8 @@ def _mapped(builder, x, matrix, axis):
 def _terms(matrix):
     """Return how often rows are repeated, which of them remain, and a dict from a distance to the factors of the rows at that distance.
 
-    Row i of the result is the sum of the factors times the rows at i stride // repeated + distance; the factor of a row beyond the map is
-    that of another one, because such a row is 0.
+    Row i of the result is the sum of the factors times the rows at i stride // repeated + distance; a row beyond the map is 0 and may have
+    any factor.
     """
     (rows, columns), (after, before) = np.nonzero(matrix), matrix.shape
     best = None
@@ -160,7 +160,7 @@ def _sampled(builder, x, axis, taps, stride, count, size):
     """Add a convolution along an axis of `size` elements; return the number of the result.
 
     Element i of `count` ones is the sum of the factors in `taps`, a dict of int to float, times the elements at i stride + the key, where
-    those beyond the map are 0.
+    elements beyond the map are 0.
     """
     if taps == {0: 1.0} and stride == 1 and count == size:
         return x

@@ -46,7 +46,7 @@ def to_markdown():
     """Return the document, without a line feed at the end."""
     lines = ['| operators of MXNet | | |', '|-|-|-|']
     lines += [f'| {", ".join(f"`{name}`" for name in names)} | {status} | {text} |' for names, status, text in rows()]
-    lines += ['', 'Layers of bmx-melius mark their nodes (`bmx_melius/nn/marks.py`); rules of marks replace those of the operators:', '']
+    lines += ['', 'Layers of bmx-melius mark their nodes (`bmx_melius/nn/marks.py`); rules of marks replace the rules of operators:', '']
     lines += ['| mark | |', '|-|-|']
     lines += [f'| {", ".join(f"`{name}`" for name in names)} | {text} |' for names, text in _by_rule(MARKED_RULES)]
     return _HEAD + '\n' + '\n'.join(lines)

@@ -1,8 +1,8 @@
 """Rule for marked layers with weights or activations of few bits, which become sums of binary convolutions of bit planes.
 
 An activation with the levels 0 = a_0 < a_1 < ... < a_n is a sum of planes of bits, the comparisons with its levels: with s_i = +1 for set
-bits and -1 for clear ones, and d_i = a_i - a_(i-1), it is the sum of d_i (s_i + 1) / 2. Planes with equal d are read by one convolution: if
-all distances are equal (``round``, ``hwgq``) there is one, for ``lq_net``, whose levels are 0, v1, v2 and v1 + v2, two.
+and -1 for clear bits, and d_i = a_i - a_(i-1), it is the sum of d_i (s_i + 1) / 2. Planes with equal d are read by one convolution: if all
+distances are equal (``round``, ``hwgq``) there is one, for ``lq_net``, whose levels are 0, v1, v2 and v1 + v2, two.
 
 Weights are a sum of parts, w = sum of f_j w_j + m (`WeightParts`), each the product of signs w_j and a factor f_j per filter: one part for
 signs and for the multiples of signs by ``scaled_sign`` and ``lq_net``, k parts for k bits by ``dorefa``, with the factors 2^j / (2^k - 1).
@@ -62,7 +62,7 @@ def low_bit_layer(builder, node, role, **attributes):
         if not levels and (is_sign(node) or not signs and node.marks.get('method') in _OF_REAL_NUMBERS):
             return False
         _require_planes(network, node, x, levels, attributes)
-        weights, biases = _weight_parts(network, node), []  # the bias of a marked layer is that of its offset, which is added here
+        weights, biases = _weight_parts(network, node), []  # the bias of a marked layer is its offset, which is added here
     number = _sum(builder, node, x, levels, weights, attributes)
     for bias in biases:
         number = builder.affine(number, 1, network.constant(bias))

@@ -1,7 +1,7 @@
-"""3-D maps (N, C, D, H, W), which a program has as maps of D C channels: those of the first depth, then of the next one.
+"""3-D maps (N, C, D, H, W), which a program has as maps of D C channels: first the channels of the first depth, then of the next.
 
 Operations on single elements and constants per channel, repeated for each depth, need nothing else. A convolution computes each depth of
-its result from those depths that its window covers, which are slices of the channels, in general adjacent ones. All of these convolutions
+its result from the depths that its window covers, which are slices of the channels, adjacent in general. All of these convolutions
 have the same weights, which are stored once, because depths beyond the map are filled with the padding value. Only binary convolutions
 that pad with 0 leave out weights there.
 """
@@ -112,7 +112,7 @@ def convolution(builder, node, name, x, arrays, pad_value=0, **attributes):
         if not taps:
             raise UnsupportedError('it has windows that cover only padding')
         y, read = slices.window([window[tap] for tap in taps], outside), weight[:, :, taps]
-        if groups > 1:  # the channels of a group are adjacent then, those of the same number one depth after the other
+        if groups > 1:  # the channels of a group are adjacent then, each with all of its depths
             y = builder.add('shuffle', [y], groups=len(taps)) if len(taps) > 1 else y
         else:
             read = read.swapaxes(1, 2)

@@ -1,7 +1,7 @@
 """Table of conversion rules, filled by the other modules of this package, and the reasons why other operators have none."""
 
 RULES = {}  # MXNet operator name -> function (builder, node)
-MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces that of its operator
+MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces the rule of its operator
 
 UNLISTED = set()  # operators that are not MXNet's
 TAKES_3D = set()  # rules of operators that also have a packed form for 3-D maps (`maps_3d`)
