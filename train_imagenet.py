@@ -54,7 +54,7 @@ def prepare(options, workers):
     data = open_source(batching, **options.pick(open_source))
     options.measure(data)
 
-    # Network: one of the zoo, of GluonCV or of the user, with random weights or those of another run
+    # Network: one of the zoo, of GluonCV or of the user, with random weights or the weights of another run
     model = model_arguments(options, data.classes, model_zoo.get_pretrained_options(options.model, options.use_pretrained))
     net = make_network(options, model_zoo.get_model, model, data.spec, devices)
     notes = start_weights(options, model_zoo.get_model, net, model, data.validation() if workers.rank == 0 else None)

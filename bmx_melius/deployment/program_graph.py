@@ -34,7 +34,7 @@ _UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a c
 def with_operations(graph):
     """Return a `Graph` in which nodes that stand for the operations of its program replace each packed operator.
 
-    Binary convolutions and the comparisons before them have the marks of quantized layers. Arrays are variables; equal ones that the
+    Binary convolutions and the comparisons before them have the marks of quantized layers. Arrays are variables; equal arrays that the
     program stores once are one. The rest of the graph stays as it is.
 
     Parameters

@@ -36,7 +36,8 @@ ENCODINGS = ('sign', 'bit')
 STRAIGHT_THROUGH = 'straight_through'
 SCALING_GRADIENTS = (True, False, STRAIGHT_THROUGH)
 FILTER, LAYER = 'filter', 'layer'
-# How scales approximate real convolutions, by BMXNet-v2's names: not, by magnitudes of the weights, and by those of weights and inputs.
+# How scales approximate real convolutions, by BMXNet-v2's names: not, by magnitudes of the weights, and by magnitudes of weights and
+# inputs.
 APPROXIMATIONS = ('', 'binet', 'xnor')
 
 
@@ -126,10 +127,10 @@ class Binarization:
         return quantize(F, weight, self.quantization, self.bits, self.weight_threshold)
 
     def estimated(self, F: Any, weight: Array) -> Array:
-        """Return `weight`, with the gradient divided by alpha if the straight-through estimator is that of alpha sign(weight).
+        """Return `weight`, with the gradient divided by alpha if the straight-through estimator is for alpha sign(weight).
 
-        The result of the convolution is multiplied by alpha after it. The gradient of its weight, sign(weight), is thus alpha times that of
-        alpha sign(weight).
+        The result of the convolution is multiplied by alpha after it. The gradient of its weight, sign(weight), is thus alpha times the
+        gradient of alpha sign(weight).
         """
         if not self.apply_scaling or self.scaling_gradient != STRAIGHT_THROUGH or self.stored_bits == FULL_PRECISION:
             return weight
@@ -190,7 +191,7 @@ class QuantizedConvolution:
     """Common implementation of QConv1D, QConv2D and QConv3D; a mixin before the Gluon layer of the same dimension."""
 
     settings: Type[Binarization] = Binarization  # subclasses may replace these two
-    facts_of_method: Dict[str, object] = {}  # for the mark, in place of those of the quantizer
+    facts_of_method: Dict[str, object] = {}  # for the mark, in place of the quantizer's facts
 
     @hands_on(Binarization, nn.Conv2D, HybridBlock)
     def __init__(

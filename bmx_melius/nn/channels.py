@@ -1,6 +1,6 @@
 """Float operations on channels for binary networks: grouped convolution, channel shuffle, concatenation, repetition, mean.
 
-The results equal those of MXNet's operators, except for the rounding of the mean; the formulations here need less time or memory in
+The results equal MXNet's operators, except for the rounding of the mean; the formulations here need less time or memory in
 training.
 """
 

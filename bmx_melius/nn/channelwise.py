@@ -1,12 +1,12 @@
 """Learned scales, shifts and slopes of channels, with gradients that take little time on CPUs.
 
-In ``broadcast_mul(x, scale)`` MXNet 1.9.1 computes the gradient of the scale on CPUs in more time than that of a convolution, and so it
-does for ``broadcast_add`` and `gluon.nn.PReLU`. A normalization with fixed statistics needs a twentieth of the time. With mean 0, variance
-0 and epsilon 1 it is ::
+In ``broadcast_mul(x, scale)`` MXNet 1.9.1 takes more time on CPUs for the gradient of the scale than for the gradient of a convolution, and
+so it does for ``broadcast_add`` and `gluon.nn.PReLU`. A normalization with fixed statistics needs a twentieth of the time. With mean 0,
+variance 0 and epsilon 1 it is ::
 
     (x - 0) / sqrt(0 + 1) scale + shift
 
-of which only the product with the scale or the sum with the shift rounds, so the results are those of MXNet's products and sums. MXNet
+of which only the product with the scale or the sum with the shift rounds, so the results equal MXNet's products and sums. MXNet
 requires statistics to be variables: each block has a parameter ``zeros`` without a gradient, which is not counted.
 """
 
@@ -112,7 +112,7 @@ class PReLU(_Channelwise):
     channels : int
         0: inferred from the first input.
     initial : float
-        Initial value of the parameter ``slope``, of shape (channels,); the default is that of `gluon.nn.PReLU`.
+        Initial value of the parameter ``slope``, of shape (channels,); by default as in `gluon.nn.PReLU`.
     prefix, params
         As in every Gluon block.
 

@@ -20,8 +20,8 @@ class Loaded:
     Attributes
     ----------
     unused : dict of str to (NDArray or numpy.ndarray)
-        Arrays that were not loaded, by the names of their parameters in ``.params`` files: those of the output layer, if the weights have
-        another number of classes; else none.
+        Arrays that were not loaded, by the names of their parameters in ``.params`` files: the arrays of the output layer, if the weights
+        have another number of classes; else none.
     classes : int
         Number of classes of the network.
     weights_classes : int
@@ -99,15 +99,15 @@ def freeze(net: Block, pattern: str) -> List[str]:
     r"""Exclude parameters from training, and return their names.
 
     Frozen parameters have no gradient and do not change. A batch normalization with frozen running statistics normalizes with these, as
-    in inference, instead of with those of the batch (as in Keras; PyTorch's ``requires_grad = False`` leaves the statistics moving).
+    in inference, instead of the statistics of the batch (as in Keras; PyTorch's ``requires_grad = False`` leaves the statistics moving).
 
     Parameters
     ----------
     net : gluon.Block
         Not hybridized, or not run yet.
     pattern : str
-        Regular expression that is searched in the names of ``.params`` files: ``features`` freezes all parameters except those of the
-        output layer, ``^features\.[0-3]\.`` those of the first four children of ``features``.
+        Regular expression that is searched in the names of ``.params`` files: ``features`` freezes all parameters but the output layer's,
+        ``^features\.[0-3]\.`` the first four children of ``features``.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def _complete(shape, stored):
 
 
 def _output_layer(stored, needed, classes):
-    """Return the names of the parameters that differ in the number of classes only, and the number of classes of the stored ones."""
+    """Return the names of the parameters that differ in the number of classes only, and the number of classes of the stored parameters."""
     differing = [
         name
         for name, shape in stored.items()

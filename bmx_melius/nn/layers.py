@@ -62,7 +62,7 @@ class QActivation(HybridBlock):
     array([0.        , 0.33333334, 0.6666667 , 1.        ], dtype=float32)
     """
 
-    facts_of_method: Dict[str, object] = {}  # for the mark, in place of those of the quantizer; subclasses may replace it
+    facts_of_method: Dict[str, object] = {}  # for the mark, in place of the quantizer's facts; subclasses may replace it
     cancels_with_32_bits = False  # whether the gradient is also cancelled if nothing is rounded
 
     def __init__(
@@ -164,7 +164,7 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
         The weights whose mean magnitude is alpha: of each ``filter``, or of the ``layer`` as in the authors' code of GroupNet and CBCN.
     encoding : str
         ``sign``: the input is used as it is. ``bit``: the input is (sign(x) + 1) / 2, the output of ``QActivation(encoding='bit')``; the
-        result is that of ``sign``, in less time. Requires ``pad_value=-1``.
+        result is the same as with ``sign``, in less time. Requires ``pad_value=-1``.
     weight_threshold : float or None
         The gradient of a latent weight is cancelled where its magnitude exceeds this; None: it is never cancelled. Weights beyond the
         threshold no longer change, so clip them after each update, `bmx_melius.nn.methods.bnn.clip_latent_weights`.

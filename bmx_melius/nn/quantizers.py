@@ -38,7 +38,7 @@ def clip(F: Any, x: Array, low: float, high: float) -> Array:
 
 
 def zero_with_gradient(F: Any, surrogate: Array) -> Array:
-    """Return zeros whose gradient is that of `surrogate`. Added to a rounded value they form the straight-through estimator."""
+    """Return zeros with the gradient of `surrogate`. Added to a rounded value they form the straight-through estimator."""
     return surrogate - F.BlockGrad(surrogate)
 
 
@@ -81,7 +81,7 @@ def quadratic(F: Any, x: Array) -> Array:
 
 
 def triangular(F: Any, x: Array, threshold: Optional[float], scale: float) -> Array:
-    """Return a number whose gradient is scale times that of `quadratic` where |x| <= threshold, else 0.
+    """Return a number whose gradient is scale times the gradient of `quadratic` where |x| <= threshold, else 0.
 
     Only the gradient is used, and the derivative of ``abs`` is slow on CPUs; so the slope is computed in the forward pass.
     """
@@ -101,8 +101,8 @@ def leaky_clip(F: Any, x: Array) -> Array:
 def unit_magnitude(F: Any, weight: Array) -> Array:
     """Return each filter divided by its mean magnitude. The gradient also flows through the mean.
 
-    sign(w) is the best least-squares approximation of the result by a multiple of sign(w), because that of w is alpha sign(w) with
-    alpha = mean |w| (Rastegari et al. 2016, arXiv:1603.05279, eq. 6). A filter of zeros remains zero.
+    By least squares, sign(w) is the best multiple of sign(w) for the result, as alpha sign(w) is for w, with alpha = mean |w| (Rastegari
+    et al. 2016, arXiv:1603.05279, eq. 6). A filter of zeros remains zero.
     """
     return weight / F.maximum(filter_magnitude(F, weight), TINY)
 
@@ -171,7 +171,7 @@ def ternary(F: Any, x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Quantizer:
-    """A quantizer: its rounding, and the function whose gradient replaces that of the rounding. `register_quantizer` gives it a name.
+    """A quantizer: its rounding, and the function whose gradient replaces the rounding's. `register_quantizer` gives it a name.
 
     Attributes
     ----------
@@ -268,7 +268,7 @@ QUANTIZERS['sign_approx_sign'] = dataclasses.replace(QUANTIZERS['approx_sign'], 
 def register_quantizer(name: str, quantizer: Quantizer) -> None:
     """Make a quantizer available to all layers by a name, in this process.
 
-    Layers whose quantizers round to the sign (``sign=True``) are packed by `bmx_melius.convert` like those of the built-in ones; a program
+    Layers whose quantizers round to the sign (``sign=True``) are packed by `bmx_melius.convert` like the built-in layers; a program
     that only runs packed networks need not register anything.
 
     Parameters

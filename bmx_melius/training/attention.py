@@ -14,9 +14,9 @@ EPSILON = 1e-12  # keeps the gradient finite where the maps of student and teach
 
 
 class AttentionTransfer:
-    """Distance of the attention maps of a student from those of its teacher.
+    """Distance between the attention maps of a student and of its teacher.
 
-    The maps of a network are found in its graph: of each height and width, that of the last layer with this size through which all data
+    The maps of a network are found in its graph: for each height and width, the map of the last layer with this size through which all data
     flow, so that no shortcut bypasses it. In a network of stages these are the outputs of the stem and of the stages; if a normalization or
     an activation function follows the last block of a stage, its output. Quantized activations are not used: the
     squares of signs are constant. Maps of student and teacher with equal height and width are compared; their channels may differ.
@@ -116,7 +116,7 @@ def find_maps(symbol, input_shape):
 
 
 def _with_outputs(net, symbol, names):
-    """Return a block with the parameters of `net` and its `symbol`, whose outputs are those of `net` and the internal ones in `names`."""
+    """Return a block with the parameters of `net` and its `symbol`, with the outputs of `net` and the internal outputs in `names`."""
     internals = symbol.get_internals()
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input, which is float32

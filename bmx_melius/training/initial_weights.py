@@ -1,4 +1,4 @@
-"""Initial weights of a new run: random ones, published ones, or those of another run; and which of them are trained, at which rate."""
+"""Initial weights of a new run: random, published, or from another run; and which of them are trained, at which rate."""
 
 import math
 import zlib
@@ -121,7 +121,7 @@ def _initialize_anew(options, parameter, name, unused):
 
     With the seed of a run that starts from random weights, the layer would have the initial values of the output layer in the weights if
     that was trained with the same ``--seed``: its first classes would begin with features that were trained for other classes. The seed is
-    therefore derived from that of the run, the name, and the `unused` array of the weights, which differs in each of several trainings.
+    therefore derived from the seed of the run, the name, and the `unused` array of the weights, which differs in each of several trainings.
     """
     values = unused.asnumpy() if isinstance(unused, mx.nd.NDArray) else np.ascontiguousarray(unused)
     seed_generators(options.seed, *(zlib.crc32(content) for content in (name.encode(), values.tobytes())))

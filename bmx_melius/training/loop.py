@@ -82,7 +82,7 @@ class Training:
     progress : Progress
     average : WeightAverage or None
     confusion : Confusion or None
-        That of the best epoch on the validation images; None if there are none, or more than `CONFUSED_CLASSES` classes.
+        Of the best epoch on the validation images; None if there are none, or more than `CONFUSED_CLASSES` classes.
     interruption : Interruption
         SIGINT and SIGTERM stop the training within its context.
     """
@@ -97,11 +97,11 @@ class Training:
 
     @property
     def stops_early(self):
-        """Whether no epoch follows although there were to be more, because the last ones were not better."""
+        """Whether no epoch follows although there were to be more, because the last epochs were not better."""
         return self.progress.stops_early(self._early_stop)
 
     def start(self, progress, arrays):
-        """Begin at a `Progress`; `arrays` are those of the checkpoint whose weights the network has, empty for a new training."""
+        """Begin at a `Progress`; `arrays` are the arrays of the checkpoint whose weights the network has, empty for a new training."""
         self.progress = progress
         if _CONFUSION in arrays:
             self.confusion = Confusion.of(arrays[_CONFUSION])
@@ -248,13 +248,13 @@ class Loaders:
     """Batches of a user in the form of a `Source`: two sized iterables of pairs (images, labels), such as Gluon's data loaders."""
 
     images_per_update = 0  # they may have any sizes
-    classes = None  # those of the network
+    classes = None  # of the network
 
     def __init__(self, train, validation):
         self._train, self._validation, self.updates_per_epoch = train, validation, len(train)
 
     def train(self, epoch, first=0):
-        """Return an iterator over the training batches, except for the first ones."""
+        """Return an iterator over the training batches that are left."""
         return map(_pair, itertools.islice(self._train, first, None))
 
     def validation(self):
@@ -280,13 +280,13 @@ def fit(
     optimizer : str
         Name of an optimizer of MXNet.
     lr : float, optional
-        Learning rate; by default that of ``bmx-melius train`` for the optimizer. It decays in a cosine to 0.
+        Learning rate; by default as in ``bmx-melius train`` for the optimizer. It decays in a cosine to 0.
     trainer : gluon.Trainer, optional
         Used instead of `optimizer`, `lr` and `options`.
     loss : Objective, or callable (logits, labels) -> NDArray (N,), optional
         By default softmax cross-entropy. An `Objective` has label smoothing, mixup, a teacher or class weights.
     seed : int
-        Seed of random numbers in layers, such as dropout. The order of the images is that of `train_data`.
+        Seed of random numbers in layers, such as dropout. `train_data` determines the order of the images.
     early_stop : int
         Stop after this many epochs without a better top-1 accuracy on the validation images; 0: never.
     ema : float, optional
@@ -303,14 +303,14 @@ def fit(
         Called after each update, and after the checkpoint and the tables of each epoch, with the `Training`; its `progress` has the
         numbers. Training ends when `on_epoch` returns True.
     **options
-        Further arguments of the optimizer and of the learning-rate schedule, those of `optimization.make_trainer`, such as
+        Further arguments of the optimizer and of the learning-rate schedule, as `optimization.make_trainer` takes them, such as
         ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
 
     Returns
     -------
     list of dict
         A row for each epoch, as in `Progress.history`. With `save_dir` the network has the weights of the best epoch afterwards, without it
-        those of the last one.
+        of the last one.
 
     Raises
     ------

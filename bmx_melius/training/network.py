@@ -104,7 +104,7 @@ def _refusal(net, shape):
 
 
 def seed_generators(seed, *place):
-    """Seed the generators from which initializers draw, those of MXNet, Python and NumPy, by `seed_for`."""
+    """Seed the generators from which initializers draw, of MXNet, Python and NumPy, by `seed_for`."""
     for generator in (mx.random, random, np.random):
         generator.seed(seed_for(seed, *place))
 

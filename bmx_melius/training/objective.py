@@ -10,7 +10,7 @@ from .attention import AttentionTransfer
 from .teacher import load_teacher
 
 LABEL_SMOOTHING = 0.1  # GluonCV's
-MIXUP, CUTMIX = 1, 2  # appended to epoch and batch, so that the seeds differ from those of other random numbers
+MIXUP, CUTMIX = 1, 2  # appended to epoch and batch, so that no other random numbers have these seeds
 
 
 class Mixup:
@@ -42,7 +42,7 @@ class Mixup:
 
 
 class CutMix:
-    """CutMix: replace a rectangle of each image by that of another one of the batch (Yun et al. 2019, arXiv:1905.04899, section 3.2).
+    """CutMix: paste a rectangle of another image of the batch into each image (Yun et al. 2019, arXiv:1905.04899, section 3.2).
 
     Labels are mixed by the areas. The rectangle has the image's aspect ratio and a share of 1 - s of its area, s uniform in [0, 1] (the
     paper's alpha of 1), and a uniform centre; it is cut off at the borders. It is drawn once per batch, as in the authors' code, and used
@@ -128,7 +128,7 @@ class Objective:
     Attributes
     ----------
     attention : AttentionTransfer or None
-        If not None, `loss` requires the outputs of ``attention.student`` instead of those of the network.
+        If not None, `loss` requires the outputs of ``attention.student`` instead of the network's.
     """
 
     def __init__(self, classes=None, smoothing=0.0, mixup=None, teacher=None, class_weights=None, loss=None):

@@ -107,7 +107,7 @@ def make_trainer(
     optimizer, ... : optional
         Values of the flags with these names.
     parameters : list of Parameter, optional
-        Parameters in the order in which checkpoints number them, by default that of their names.
+        Parameters in the order in which checkpoints number them, by default ordered by name.
 
     Returns
     -------

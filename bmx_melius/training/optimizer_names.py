@@ -1,4 +1,4 @@
-"""Optimizers by name: those of MXNet that a run can use, the defaults of their flags, and the check of further arguments."""
+"""Optimizers by name: the optimizers of MXNet that a run can use, the defaults of their flags, and the check of further arguments."""
 
 import argparse
 import dataclasses

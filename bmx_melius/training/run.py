@@ -246,7 +246,7 @@ def _start(options, checkpoints, net, trainer, source):
 
 
 def _accept_number_of_epochs(options, saved, progress, trainer, updates):
-    """Log what another number of epochs than that of the checkpoint means for the learning rate. Raises `UserError` if it is too small."""
+    """Log what a change of the number of epochs means for the learning rate. Raises `UserError` if it is too small."""
     before = saved['num_epochs']
     if options.num_epochs == before:
         return
@@ -272,7 +272,7 @@ def _warn_if_disk_space_is_low(options, net):
     """Log a warning when the disk does not have enough space for the checkpoints of the run."""
     size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
     every_nth = options.num_epochs // options.save_frequency if options.save_frequency else 0
-    weights = 4 + every_nth  # those of the new, the last, the previous and the best checkpoint
+    weights = 4 + every_nth  # of the new, the last, the previous and the best checkpoint
     needed = size * (weights + 3 * 2)  # up to two moments per weight, for the new, the last and the previous checkpoint
     free = check_folder(options.save_dir)
     if free < needed:
@@ -285,7 +285,7 @@ def _warn_if_disk_space_is_low(options, net):
 
 
 def measure(training):
-    """Perform a few updates and predictions, which change the weights; return the updates, their mean seconds, and those of an epoch.
+    """Perform a few updates and predictions, which change the weights; return the updates, their mean seconds, and the seconds of an epoch.
 
     Reading and augmenting the images is included. The first update and prediction, in which MXNet plans its memory, are not, unless the
     first took longer than `MEASURED_SECONDS`: then the estimate is too high.

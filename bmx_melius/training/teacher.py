@@ -29,7 +29,7 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
         File of weights for `load_parameters`, for a network given by name.
     pretrained : bool or str
         Use published weights instead, as in `get_model`; they are downloaded if they are not in ~/.mxnet/models. Without `params` a network
-        given by name has those of GluonCV, as in GluonCV's training script.
+        given by name has GluonCV's weights, as in GluonCV's training script.
     arguments : dict or None
         Further arguments of `get_model`.
 

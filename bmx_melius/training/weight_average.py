@@ -16,7 +16,7 @@ class WeightAverage:
 
     After update u = 1, 2, ... the average a of a parameter p becomes ``d a + (1 - d) p`` with ``d = min(decay, (1 + u) / (10 + u))``,
     so that the initial weights are soon forgotten, as in TensorFlow's ``ExponentialMovingAverage``. Of binary layers the latent weights are
-    averaged, and the network with the averages has their signs: that of a weight whose sign changes often is the sign which the latent
+    averaged, and the network with the averages has their signs: a weight whose sign changes often has the sign which the latent
     weight has on average.
 
     Parameters
@@ -56,7 +56,7 @@ class WeightAverage:
         return {name: _value(parameter) for name, parameter in self._parameters.items()}
 
     def resume(self, arrays):
-        """Take the parameters of the network for the averages, and load the trained ones from the `arrays` of a checkpoint.
+        """Take the parameters of the network for the averages, and load the trained parameters from the `arrays` of a checkpoint.
 
         Raises `UserError` when these are missing.
         """

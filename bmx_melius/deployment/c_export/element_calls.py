@@ -148,7 +148,7 @@ class Elementwise(Moves):
         constants : tuple of (str, numpy.ndarray)
             Arrays with a float for each channel, which follow the input in the call.
         result : {'f32', None}
-            Kind of the result; None for that of the piece, whose range it keeps.
+            Kind of the result; None for the kind of the piece, whose range it keeps.
         """
         pieces, first, results = self.pieces(value), 0, []
         names = [self.to.array(name, numbers.astype('<f4'), 'float') for name, numbers in constants]
@@ -224,7 +224,7 @@ class Elementwise(Moves):
     def combined(self, number, operation, shape, range_of=lambda x, y: None):
         """Call the kernel of an operation on the elements of two values of equal shape, in place of one of them if possible.
 
-        `range_of` returns the range of the result for those of the operands; None for floats.
+        `range_of` returns the range of the result for the ranges of the operands; None for floats.
         """
         left, right = (self.pieces(value) for value in operation.inputs)
         results = []

@@ -101,7 +101,7 @@ class Facts:
         return has_bias and self.follower(number, _scales_reals) is not None
 
     def planar_convolutions(self):
-        """Return the numbers of the convolutions that add in the order of planar maps: those of the engine's stems, a set.
+        """Return the numbers of the convolutions that add in the order of planar maps, as the engine's stems do: a set.
 
         A stem is a chain of convolutions from an input of the program on that no operation before them reads, except other stems
         (``csrc/plan/fusion.cc``). Other convolutions add the inputs of a pixel in succession.

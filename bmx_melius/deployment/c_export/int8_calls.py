@@ -116,7 +116,7 @@ class Integers(Elementwise):
 
 
 def _limited(range_, magnitude):
-    """Return the range of numbers that are limited to a magnitude; None is that of floats."""
+    """Return the range of numbers that are limited to a magnitude; None is the range of floats."""
     low, high = (-magnitude, magnitude) if range_ is None else range_
     return tuple(min(max(bound, -magnitude), magnitude) for bound in (low, high))
 

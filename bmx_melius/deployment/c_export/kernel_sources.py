@@ -59,7 +59,7 @@ def names():
 def function_bytes(name):
     """Return the bytes of a function that GCC 12.2 makes for a Cortex-M3 with -Os, of a template with the types that need most.
 
-    `make test-mcu` compares their total with that of a network. 0 for types.
+    `make test-mcu` compares their total with the total of a network. 0 for types.
     """
     return _blocks()[name][1] or 0
 

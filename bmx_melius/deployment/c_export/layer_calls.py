@@ -272,7 +272,7 @@ class Lowering(Integers):
 
 
 def lowering_of(name):
-    """Return the method that writes an operation: that in `FORMS`, or that of its kind if there is a kernel of its name; else None."""
+    """Return the method that writes an operation: from `FORMS`, or by its kind if there is a kernel of its name; else None."""
     row, method = OPERATIONS[name], FORMS.get(name)
     if method is None and row.elementwise == 'channels' and f'bmx_{name}_value' in names():
         return Lowering.elementwise

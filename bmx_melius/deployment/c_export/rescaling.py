@@ -77,7 +77,7 @@ def rescaling_of(operation, bounds):
 def limits_of(operation, bounds):
     """Return the smallest and the largest number that matter: numbers beyond them have the result of these in all channels.
 
-    Parameters are those of `rescaling_of`.
+    Parameters as in `rescaling_of`.
     """
     shift, low, high = (operation.attributes[name] for name in ('shift', 'result_min', 'result_max'))
     ends = []

@@ -25,7 +25,7 @@ class Buffer:
     Attributes
     ----------
     name : str
-        For comments; for `external` ones the name of a parameter in C.
+        For comments; for `external` values the name of a parameter in C.
     type : str
         C type of its elements.
     elements : int

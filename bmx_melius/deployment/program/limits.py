@@ -24,7 +24,7 @@ MAX_OUTPUTS = 1 << 12
 MAX_ALL_OPERANDS = 1 << 18  # inputs of all operations
 MAX_ALL_GROUPS = 1 << 18  # groups of all convolutions: each group has separate arrays
 MAX_ALL_WEIGHTS = 1 << 30  # weights of all convolutions, with the filters of each group rounded up to FILTER_BLOCK
-REPEATED_WORDS = 1 << 12  # of arrays and planes equal to stored ones, plus REPEATED_PER_STORED for each word stored before
+REPEATED_WORDS = 1 << 12  # of arrays and planes equal to stored arrays, plus REPEATED_PER_STORED for each word stored before
 REPEATED_PER_STORED = 16
 FILTER_BLOCK = 64  # filters that kernels compute at a time, to which prepared weights are padded
 

@@ -58,7 +58,7 @@ class OperationType:
     kinds : tuple of str
         The accepted kinds of value. All inputs of an operation are of one kind.
     result : str or None
-        The kind of the result; None for that of the inputs.
+        The kind of the result; None for the kind of the inputs.
     attributes : dict of str to (int, int)
         Smallest and largest value of each attribute, in the order of the file.
     arrays : dict of str to Array
@@ -80,13 +80,13 @@ class OperationType:
     rounds_inputs : bool
         Whether it rounds its inputs to integers.
     amplifies : bool
-        Whether small errors of its inputs may become large ones, so that the engine is verified on exact inputs of it.
+        Whether small errors of its inputs may become large, so that the engine is verified on exact inputs of it.
     products : {None, 'floats', 'binary', 'int8'}
         For operations that multiply by weights: of what, so how their multiplications are counted and which limits their sums have.
     reduces : {None, 'maximum', 'mean'}
         For operations on several elements of a channel or position: what they compute of these.
     range : {None, 'bits', 'sums', 'limits', 'total', 'merged'}
-        The rule for the range of results that are integers: from ``low``, 0 if it has none, to 1; that of sums of signs; from
+        The rule for the range of results that are integers: from ``low``, 0 if it has none, to 1; the range of sums of signs; from
         ``result_min`` to ``result_max``; if the inputs are integers, the sum of their ranges, or what these cover together. None if the
         results are real numbers.
     scales : str or None
@@ -181,7 +181,7 @@ OPERATIONS = {
     ),
     'binary_conv': OperationType(
         2,
-        'Let s be +1 for set bits of b, -1 for clear ones and `pad_value` (-1, 0 or +1) outside the map, w be +1 and -1 for set '
+        'Let s be +1 for set bits of b, -1 for clear bits and `pad_value` (-1, 0 or +1) outside the map, w be +1 and -1 for set '
         'and clear bits of `weight`, and n = kernel_h kernel_w C / groups. With the integer h = conv(s, w) the result is (h + '
         'n) / 2 if `offset`, else h. On a flat value, with kernel 1, it is a binary dense layer. The channels of a group are '
         '`planes` parts of equal size with the same weights, which `weight` contains once.',
@@ -288,7 +288,7 @@ OPERATIONS = {
     'abs': OperationType(18, 'The magnitude of x.', elementwise='channels'),
     'multiply': OperationType(
         19,
-        'x y. Channels, height and width of y are each that of x, or 1: y is repeated along such an axis.',
+        'x y. Channels, height and width of y are equal to x or 1: y is repeated along such an axis.',
         inputs=(2, 2),
         shape='broadcast',
         elementwise='values',
@@ -300,7 +300,7 @@ OPERATIONS = {
     'scale_map': OperationType(
         21,
         'x `factor`, with a constant for each position. A height or width of 1 means that rows or columns share their '
-        'constants; otherwise it must be that of x, so that the program accepts only inputs of one size.',
+        'constants; otherwise it must be equal to x, so that the program accepts only inputs of one size.',
         attributes=_POSITIONS,
         arrays={'factor': _MAP},
         shape='positions',

@@ -1,8 +1,8 @@
 """Representation of a program in an MXNet symbol: the operator ``bmx_melius_packed``, its inputs and its attribute.
 
-Its inputs are those of the program, followed by the words of the program, an int32 vector. MXNet infers shapes before it has the words,
-so the attribute ``structure`` contains the structure of the program (see `bmx_melius.deployment.program.program`): its words as decimal
-numbers, separated by single spaces.
+Its inputs are the inputs of the program, followed by the words of the program, an int32 vector. MXNet infers shapes before it has the
+words, so the attribute ``structure`` contains the structure of the program (see `bmx_melius.deployment.program.program`): its words as
+decimal numbers, separated by single spaces.
 """
 
 import functools
@@ -45,7 +45,7 @@ def add_operator(
         References to the inputs of the program, in the form of MXNet's JSON.
     program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray
-        Those of the program.
+        Of the program.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def text_of(structure: np.ndarray) -> str:
 
 
 def read_structure(attributes: Mapping[str, str]) -> Tuple[Program, int]:
-    """Read the structure of a program from the attributes of its operator, or return it from a cache of the latest ones.
+    """Read the structure of a program from the attributes of its operator, or return it from a cache of the latest structures.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The packed program: a network as one array of 32-bit words, and its serialization format.
 
 A program is a list of operations on maps of shape (channels, height, width), one per image of a batch, in single-assignment form: the
-inputs are values 0, 1, ...; each operation computes the next value from earlier ones. A value is *real* (float32) or *bits* (one of two
+inputs are values 0, 1, ...; each operation computes the next value from earlier values. A value is *real* (float32) or *bits* (one of two
 states for each element, the result of ``threshold``). A value of rank 2, (channels,) per image, is a *flat* map of height and width 1.
 The numbers of channels are fixed, height and width are not: a program accepts any batch and any size that its operations allow.
 (``flatten`` turns height and width into channels and allows the sizes that give the number of channels at conversion.)
@@ -37,7 +37,7 @@ stores equal arrays once.
 Structure
 ---------
 The *structure* of a program is the same list of words without the elements of the arrays. It contains everything that shape inference
-needs. The numbers of words in its header and records are those of the program; the checksum is that of the structure.
+needs. The numbers of words in its header and records are the program's; the checksum covers the structure.
 """
 
 import dataclasses

@@ -19,7 +19,7 @@ def _layout(dtype: np.dtype, shape: Tuple[int, ...]) -> _Layout:
 
 
 def repeated_by_planes(operation: Operation, words: int) -> int:
-    """Return how many words an array of an operation has in addition to its `words` stored ones, which are used for several planes."""
+    """Return how many words an array of an operation has in addition to its `words` stored words, which are used for several planes."""
     return (operation.attributes.get('planes', 1) - 1) * words
 
 
@@ -56,7 +56,7 @@ class ArrayWriter:
 
     def __init__(self) -> None:
         self._known: Dict[Tuple[_Layout, bytes], int] = {}  # content -> number
-        self._stored, self._words = 0, _Words()  # stored arrays, among them equal ones beyond the limit
+        self._stored, self._words = 0, _Words()  # stored arrays; equal arrays among them beyond the limit
 
     def write(self, operation: Operation, name: str, dtype: np.dtype, shape: Tuple[int, ...]) -> Written:
         """Return the next array, `Written`. Raises ValueError if it has another dtype or shape than the operation requires."""

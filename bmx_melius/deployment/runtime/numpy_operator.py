@@ -1,7 +1,7 @@
 """Custom operator in Python that replaces the MXNet operator if that is not compiled.
 
 MXNet looks up the operators of a symbol file in a registry to which only compiled code can add names; Python can only add types of the
-operator ``Custom``. So `register` replaces the MXNet functions that load symbols by ones that rename packed operators to ``Custom``.
+operator ``Custom``. So `register` replaces the MXNet functions that load symbols by functions that rename packed operators to ``Custom``.
 Writing ``Custom`` into the files would avoid this, but then the compiled operator could not be used, and MXNet runs a ``Custom`` operator
 in a separate thread with copies to and from NumPy: a small network took 1500 us instead of 39 on an AMD EPYC, with the same engine.
 """

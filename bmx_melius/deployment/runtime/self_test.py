@@ -35,7 +35,7 @@ COLUMNS = (
     *('channels', 'height', 'width', 'out_channels', 'kernel_h', 'kernel_w', 'stride_h', 'stride_w'),
     *('dilation_h', 'dilation_w', 'pad_h', 'pad_w', 'groups'),
 )
-KINDS = {'binary': 'binary', 'float': 'float', 'int8': 'float'}  # kinds of layers -> that of their list in `LAYERS_FILE`
+KINDS = {'binary': 'binary', 'float': 'float', 'int8': 'float'}  # kind of a layer -> name of its list in `LAYERS_FILE`
 _OTHER_PRODUCTS = ('avx512', 'amx')  # instruction sets whose float layers have other kernels in other precisions than 'exact'
 
 
@@ -82,7 +82,7 @@ class Result:
     binary_layers, float_layers, int8_layers : int
         Number of layers computed.
     differences : tuple of str
-        The layers whose results differ from those of the interpreter, described.
+        Descriptions of the layers whose results differ from the interpreter's.
     failure : str or None
         Reason why the process ended early.
     """
@@ -190,7 +190,7 @@ def _float_operations(attributes, shape, random, channels):
 
 
 def _binary_operations(attributes, shape, random, channels):
-    """Return operations of which the last ones turn binary sums into bits."""
+    """Return operations that end by turning binary sums into bits."""
     filters, inputs, *kernel = shape
     weight = _random_bytes(random, filters, *kernel, inputs) % 4 > 1
 

@@ -31,7 +31,7 @@ class Session:
         Prefix of the files written by `bmx_melius.convert`, PREFIX-symbol.json and PREFIX-0000.params, or the path of the symbol file.
     threads : int
         Number of threads of a run, 1 to 1024. They compute one image each as long as the batch has images for all of
-        them, and share each of the remaining ones.
+        them, and share each of the remaining images.
         The default, 0, is one thread for each core available to the process (by its affinity and the CPU quota of its control group), or
         ``OMP_NUM_THREADS`` if that is less. It does not depend on whether MXNet is loaded. A server with several processes, or several
         threads that run sessions concurrently, should use ``threads=1`` in each: cores that compute different images need not wait for
@@ -320,7 +320,7 @@ class Session:
     def profile(self, *inputs: np.ndarray) -> List[Tuple[str, float, int, int]]:
         """Run once; return (name, seconds, multiply-accumulates, their kind) of each step. Requires the compiled engine.
 
-        Kinds: 0 for products of floats, 1 for binary ones, 2 for those of 8-bit integers.
+        Kinds: 0 for products of floats, 1 for binary products, 2 for products of 8-bit integers.
         """
         return self._runner.profile(self._maps(inputs), self._threads)
 
@@ -330,7 +330,7 @@ class Session:
 
 
 def classifier_of(session: Session, name: str, spec: InputSpec, class_names: Optional[List[str]], source: str) -> Classifier:
-    """Return the `Classifier` that a session runs. Parameters and errors are those of `Classifier`."""
+    """Return the `Classifier` that a session runs. Parameters and errors as for `Classifier`."""
     return Classifier(name, session, session.output_shapes((1, *spec.shape)), spec, class_names, source)
 
 

@@ -34,7 +34,7 @@ def boost(correct: np.ndarray, classes: int) -> Tuple[List[float], np.ndarray]:
     weights : numpy.ndarray of shape (images,), float64
         Their sum is 1.
 
-    Without errors alpha would be infinite; the error is taken as at least that of half an image of average weight.
+    Without errors alpha would be infinite; the error is taken as at least half an image of average weight.
     """
     require(classes > 1, f'boosting needs at least two classes, not {classes}')
     images = correct.shape[1]

@@ -19,7 +19,7 @@ instead of 0, and sign(0) is +1 instead of 0. Weights are clipped as in the pape
 biases only.
 
 This is ``BinaryConv2D(threshold=1, weight_threshold=1, no_offset=True)`` and `clip_latent_weights` after each update, which
-``bmx-melius train`` calls. As long as the weights are clipped, the gradient 1[|w| <= 1] of `weight_threshold` is that of the paper. In a
+``bmx-melius train`` calls. As long as the weights are clipped, the gradient 1[|w| <= 1] of `weight_threshold` equals the paper's. In a
 training loop that does not clip them, a weight that leaves [-1, 1] keeps its sign for the rest of the training, whereas in the paper it
 stops at the bound and can return.
 """

@@ -15,7 +15,7 @@ The signs of activations and weights have the gradient of Bi-Real Net, (2 - 2|x|
 The order of a layer in the network is BN, sign, convolution, addition of the shortcut, PReLU.
 
 Differences from the code: padding is -1 instead of 0, and sign(0) is +1 instead of 0. The code has a network for images of 32 x 32 only, of
-16, 16, 32 and 64 features; here the structure is that of ResNet with twice its channels, hence as many learned weights, and four times the
+16, 16, 32 and 64 features; here the structure is a ResNet with twice its channels, hence as many learned weights, and four times the
 binary operations, the "x4" of the MeliusNet paper, table 3. The center loss and the filter loss of the paper are a matter of the training
 loop, and not part of this project; neither are they in the code.
 """

@@ -10,7 +10,7 @@ BatchNorm comes before. Backward, with the clipped ReLU for the activations::
 
     dx = dq 1[0 < x <= 3 s],    dW = dW~ for W~ = alpha sign(W)
 
-The paper quantizes the weights as XNOR-Net does; the gradient of the weights is that of the authors' code (github.com/zhaoweicai/hwgq,
+The paper quantizes the weights as XNOR-Net does; the gradient of the weights follows the authors' code (github.com/zhaoweicai/hwgq,
 binary_conv_layer.cpp), which passes it on unchanged. The quantizers are ``hwgq`` and ``scaled_sign`` of `bmx_melius.nn.quantizers`.
 
 The networks have the layers of ``res18-hwgq-3ne-clip-poly-320k`` there: the stem pools before its normalization, a further normalization,

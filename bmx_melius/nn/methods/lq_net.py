@@ -20,7 +20,7 @@ gradient of the parameter ``moments`` with respect to an additional loss. Gradie
 The networks have the layers of the authors' code (github.com/microsoft/LQ-Nets, ``preresnet_group``): BN, ReLU and quantization before a
 convolution, a further BN before the addition, and quantized projections in shortcuts. Differences: it uses the statistics of the first
 device only; its weights enter v* before the update, here after it; its moving average is corrected for its start, so that the first update
-sets v to v*; it regularizes v* of weights, here that of activations (`REGULARIZATION`); the code of a weight of exactly 0 is -1, here +1.
+sets v to v*; it regularizes v* of weights, here v* of activations (`REGULARIZATION`); the code of a weight of exactly 0 is -1, here +1.
 """
 
 from typing import Any, Tuple

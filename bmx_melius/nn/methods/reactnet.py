@@ -6,7 +6,7 @@ Forward, with learned numbers per channel: the threshold alpha (equation 1), and
     RPReLU(x) = prelu(x - gamma) + zeta,    prelu(z) = z if z > 0 else beta z
 
 Backward: the derivatives of these functions, with the gradient (2 - 2|x|) 1[|x| <= 1] for sign. The convolution, with weights
-alpha sign(w) and their gradient, is that of Bi-Real Net (`bmx_melius.nn.methods.bireal_net`). Layers as in the authors' ResNet
+alpha sign(w) and their gradient, is taken from Bi-Real Net (`bmx_melius.nn.methods.bireal_net`). Layers as in the authors' ResNet
 (github.com/liuzechun/ReActNet, resnet/2_step2); ReActNet-A, on the base of MobileNet, is not part of the zoo.
 
 `bmx_melius.nn.channelwise.Shift` adds a learned number, as in the authors' code: -alpha before a `BinaryConv2D` with

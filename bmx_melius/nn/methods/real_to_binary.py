@@ -5,7 +5,8 @@ Forward, with a gate g per image and channel, computed from the real input befor
     y = conv(sign(x), sign(w)) g / sqrt(n),    g = sigmoid(W2 relu(W1 mean(x)))
 
 where n is the number of weights per filter, mean(x) is the average over the positions, W1 reduces the C input channels to C / 8 and W2
-expands them to those of the output. Backward: dx = d sign(x) 1[|x| <= 1] plus the gradient through the gate, dw = d sign(w) 1[|w| <= 1].
+expands them to the channels of the output. Backward: dx = d sign(x) 1[|x| <= 1] plus the gradient through the gate, dw = d sign(w) 1[|w| <=
+1].
 
 The factor 1 / sqrt(n), which gives the sums of n signs about unit variance, is in neither the paper nor Larq Zoo, the published code, which
 the argument ``factor=1`` follows. Without it the sums of the residual connections are so large that training begins with a loss of more

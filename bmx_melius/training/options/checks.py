@@ -65,7 +65,7 @@ def _check_data(options):
     for name in ('mean', 'std'):
         count = len(getattr(options, name) or range(channels))
         require(
-            count == channels or (count == 3 and not options.channels),  # of RGB images, without effect on gray ones
+            count == channels or (count == 3 and not options.channels),  # of RGB images, without effect on gray images
             f'--{name} has {count} numbers, and the images have {channels} channels: give one for each channel',
         )
     require(

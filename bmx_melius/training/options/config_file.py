@@ -48,7 +48,7 @@ def expand_config(arguments, parser):
 
 
 def _read(path, known):
-    """Return the flags in a file, a dict; of the ``config.json`` of a run those of its last session that are `known`."""
+    """Return the flags in a file, a dict; from the ``config.json`` of a run the flags of its last session that are `known`."""
     text = read_text(path)
     try:
         if path.endswith('.json'):

@@ -9,7 +9,7 @@ from ..saving.stored_checkpoints import description_of
 
 EXPORTED = re.compile(r'(.+)-\d{4}\.params')
 _FLAGS = ('initial_layers', 'clip_threshold')  # options of a network with a flag; others are --model-options
-# Not inherited: the classes are those of the data, and stages of training differ in the bits.
+# Not inherited: the classes belong to the data, and stages of training differ in the bits.
 _OF_TRAINING = ('name', 'classes', 'bits', 'weight_bits', 'last_gamma')
 
 
@@ -28,7 +28,7 @@ def options_of_weights(file):
 
 
 def with_inherited(options):
-    """Return the values of all flags with those of the network of ``--resume-params`` where the user gave none.
+    """Return the values of all flags; where the user gave none, the network of ``--resume-params`` determines them.
 
     Inherited are the name of the network, and of the network of this name the stem, the clipping threshold and the arguments in
     ``--model-options``.

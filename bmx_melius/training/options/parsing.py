@@ -1,4 +1,4 @@
-"""Options of a run from command-line arguments: parsed once, merged with those of a resumed run, completed and checked."""
+"""Options of a run from command-line arguments: parsed once, merged with the options of a resumed run, completed and checked."""
 
 import argparse
 import dataclasses
@@ -64,7 +64,7 @@ class TrainingOptions(argparse.Namespace):
     def measure(self, data):
         """Set the options of a new run that its training images determine, of which `data` is the source.
 
-        These are mean and standard deviation of the channels, and the weights of the classes. A resumed run has those of its start.
+        These are mean and standard deviation of the channels, and the weights of the classes. A resumed run keeps the values of its start.
         """
         if self.channels:
             self.mean, self.std = list(data.spec.mean), list(data.spec.std)
@@ -129,7 +129,7 @@ def parse_arguments(arguments, zoo, program=PROGRAM):
 def merge(zoo, defaults, *others):
     """Return the values of all flags, those in `defaults`: of dicts with values of a flag the last one counts.
 
-    The preset `AUTO` becomes that of the network in `zoo`. A folder with few images has a preset of its own if none is given.
+    The preset `AUTO` becomes the preset of the network in `zoo`. A folder with few images has a preset of its own if none is given.
     """
     values = {name: next((other[name] for other in reversed(others) if name in other), default) for name, default in defaults.items()}
     if values['preset'] == AUTO:
@@ -195,7 +195,7 @@ def saved_values(saved, arguments, zoo):
 
 
 def require_unchanged(saved, chosen, changeable=frozenset(CHANGEABLE)):
-    """Raise `UserError` if a flag among the `saved` ones, a dict, that is not `changeable` has another value in the dict `chosen`."""
+    """Raise `UserError` if a flag in `saved`, a dict, that is not `changeable` has another value in the dict `chosen`."""
     if saved.get('bootstrap_sha256') and isinstance(chosen['bootstrap'], str):
         changeable = changeable | {'bootstrap'}
     changed = [name for name in saved if name in chosen and name not in changeable and chosen[name] != saved[name]]
@@ -214,7 +214,7 @@ def complete(values, zoo):
     if options.last_gamma and options.model in zoo.get_model_list() and not zoo.takes_option(options.model, 'last_gamma'):
         LOG.warning('--last-gamma has no effect: in %s no normalization ends a residual block', options.model)
         options.last_gamma = False
-    if not options.resume:  # the options of a resumed run are those of its network; another --model is refused as a change
+    if not options.resume:  # a resumed run has the options of its network; another --model is refused as a change
         for flag, row in MODEL_FLAGS.items():
             takes = zoo.takes_option(options.model, row.option) or options.model.startswith(row.gluoncv) or ':' in options.model
             require(

@@ -76,7 +76,7 @@ PRESETS = {
     'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
     # The rows "Original" of MeliusNet's table 2; docs/training-reference.md lists what is not known of them. The first two are settings of
     # the authors' logs (github.com/hpi-xnor/BMXNet-v2-wiki, Binary-Network-Results) for Bethge et al. 2019, arXiv:1906.08637, the third one
-    # is that of the network of 34 layers in Liu et al. 2018, arXiv:1808.00278 (README of github.com/liuzechun/Bi-Real-net).
+    # is the value for the network of 34 layers in Liu et al. 2018, arXiv:1808.00278 (README of github.com/liuzechun/Bi-Real-net).
     'resnet-e': {**LOGGED, 'num_epochs': 40, 'lr_decay_epoch': [34, 37]},
     'binary-densenet': {**LOGGED, 'num_epochs': 50, 'lr_decay_epoch': [40, 45]},
     'birealnet': {
@@ -204,7 +204,7 @@ class Stage:
     flags : dict
         Values of flags, which flags of the user override except for False.
     protocol : dict
-        Values that replace those of the row of the preset, and are scaled like these.
+        Values that replace the values in the row of the preset, and are scaled like these.
     """
 
     name: str
@@ -244,7 +244,7 @@ STAGES = {
 # How the members of an ensemble are trained (see `series`); JOINT is a single run with the loss of the vote.
 ENSEMBLE_TRAININGS = BAGGING, BOOSTING, JOINT = ('bagging', 'boosting', 'joint')
 
-# Flag -> flags that require it, with their defaults (those of GluonCV).
+# Flag -> flags that require it, with their defaults (as in GluonCV).
 DEPENDENT = {
     'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
     'teacher': {
@@ -297,7 +297,7 @@ def preset_values(row, dataset, optimizer=None, num_epochs=None):
     )
     if values.get('input_size', 0) > dataset.input.size:
         del values['input_size']  # small images keep their size
-    # rates of `OPTIMIZERS` are for batches of 64, those of a preset for its batches
+    # rates of `OPTIMIZERS` are for batches of 64, rates of a preset for its batches
     ratio = batch_size / row['batch_size'] if optimizer == row['optimizer'] else 1
     for name, of in (('lr', optimizer), ('binary_lr', values['binary_optimizer'])):
         if values[name] is not None:

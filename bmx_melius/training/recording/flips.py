@@ -16,7 +16,7 @@ ALL = 'all'
 class FlipCounter:
     """Counter of the sign changes of every binary weight in an epoch, summarized in a table.
 
-    Signs are stored as bits. Those of successive updates differ in few bytes, and only these bytes are unpacked and counted.
+    Signs are stored as bits. Signs of successive updates differ in few bytes, and only these bytes are unpacked and counted.
 
     Parameters
     ----------

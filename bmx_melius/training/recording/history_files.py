@@ -49,7 +49,7 @@ class HistoryFiles:
         self._next_plots = 0.0  # earliest time on the monotonic clock
 
     def show_epoch(self, progress, confusion=None, ends=False):
-        """Update tables and plots after a checkpoint; the last row of the history is that of the finished epoch.
+        """Update tables and plots after a checkpoint; the last row of the history describes the finished epoch.
 
         `confusion` is the `Confusion` of the best epoch, None if it is not known, and `ends` whether the run ends early with this epoch.
         """

@@ -10,7 +10,7 @@ from ..objective import LABEL_SMOOTHING
 from ..optimization import BATCH
 from ..options.presets import describe_preset
 
-CHECKED_PIXELS = 16 * 64 * 64  # of the images with which a network is checked: few large ones, or more small ones
+CHECKED_PIXELS = 16 * 64 * 64  # of the images with which a network is checked: few large images, or more small images
 _PROBLEMS = 10  # maximum number of problems that the plan lists
 
 

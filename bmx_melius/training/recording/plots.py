@@ -89,9 +89,9 @@ def confusion(counts, names, best, title):
 
 
 def learning_rate(schedule, done, history, title):
-    """Plot the learning rates of a run: the planned ones, and those used so far.
+    """Plot the learning rates of a run, planned and used so far.
 
-    If no rates are planned, those of the `history` are plotted, of the last update of each epoch.
+    If no rates are planned, the rates in the `history` are plotted, of the last update of each epoch.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def learning_rate(schedule, done, history, title):
 
 
 def _plot_schedule(axes, schedule, done):
-    """Plot the planned learning rates, and those of the `done` updates."""
+    """Plot the planned learning rates, and the rates of the `done` updates."""
     total = schedule.updates_per_epoch * schedule.num_epochs
     updates = np.unique(np.append(np.linspace(1, total, min(total, POINTS)).astype(int), max(1, done)))
     rates = np.array([schedule.rate(int(update)) for update in updates])

@@ -65,7 +65,7 @@ class RunFolder(HistoryFiles):
         scalars : type, optional
             `Scalars`, if they are requested.
         confusion : Confusion, optional
-            That of the best epoch so far.
+            Of the best epoch so far.
         """
         if not self._writes:
             return

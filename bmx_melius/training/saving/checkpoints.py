@@ -187,7 +187,7 @@ class Checkpoints:
         return os.path.join(self._folder, file)
 
     def _kept(self, progress):
-        """Return the names of the weights to keep: those of the best and of every `keep_every`-th epoch."""
+        """Return the names of the weights to keep, of the best and of every `keep_every`-th epoch."""
         epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
         return sorted(map(weights_name, epochs | ({progress.best['epoch']} if progress.best else set())))
 

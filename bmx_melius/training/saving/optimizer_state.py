@@ -96,7 +96,7 @@ def _parts(optimizer):
 
 
 def _name(optimizer):
-    """Return the class name of an optimizer, or those of its parts: 'SGD and Adam for binary weights'."""
+    """Return the class name of an optimizer, or the class names of its parts: 'SGD and Adam for binary weights'."""
     return ' and '.join(type(part).__name__ for part in _parts(optimizer).values()) + (
         ' for binary weights' if isinstance(optimizer, BinarySplit) else ''
     )

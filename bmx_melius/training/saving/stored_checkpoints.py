@@ -224,7 +224,7 @@ def description_of(weights):
     Raises
     ------
     UserError
-        When the weights differ from those of the checkpoint, or when the checkpoint is damaged.
+        When the weights differ from the checkpoint, or when the checkpoint is damaged.
     """
     found = _find_checkpoint_of(weights)
     if found is None:
@@ -254,7 +254,7 @@ def _find_checkpoint_of(file):
 def _read_states(folder):
     """Return path and content of the last and the previous ``checkpoint.json``.
 
-    Damaged ones are left out. Raises `Damaged` if there are no others.
+    Damaged checkpoints are left out. Raises `Damaged` if there are no others.
     """
     states, damage = [], None
     for path in (os.path.join(folder, name) for name in (LAST, PREVIOUS)):

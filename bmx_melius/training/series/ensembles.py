@@ -144,7 +144,7 @@ class EnsembleTraining(RunSeries):
         create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
 
     def _network_of_all(self, config, votes):
-        """Return the `TrainingOptions` of the ensemble for those of a member."""
+        """Return the `TrainingOptions` of the ensemble for the options of a member."""
         model_options = {**self._options['model_options'], **votes}
         return config.replace(model=self._options['model'], model_options=model_options, ensemble_training=JOINT)
 
@@ -210,7 +210,7 @@ class EnsembleTraining(RunSeries):
 
 
 def _read_correct(path, checksum):
-    """Return the array in a ``correct-K.npz``; None if it is missing, damaged or not that of the weights with this checksum."""
+    """Return the array in a ``correct-K.npz``; None if it is missing, damaged or of weights with another checksum."""
     if not os.path.exists(path):
         return None
     try:

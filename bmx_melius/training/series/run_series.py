@@ -58,14 +58,14 @@ class RunSeries(abc.ABC):
 
     @abc.abstractmethod
     def values(self, number):
-        """Return the values of all flags of a run for which they differ from those of the user, a dict."""
+        """Return the values of all flags of a run that differ from the user's, a dict."""
 
     @abc.abstractmethod
     def describe(self, number):
         """Return a text about a run, for the log."""
 
     def prepare(self, number):  # noqa: B027  most series need nothing
-        """Do what is needed before the run `number` is configured; the ones before are finished. Not called by dry runs."""
+        """Do what is needed before the run `number` is configured; the previous runs are finished. Not called by dry runs."""
 
     def finish(self):  # noqa: B027
         """Do what follows the last run. Not called by dry runs."""

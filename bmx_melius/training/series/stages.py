@@ -65,7 +65,7 @@ class StagedTraining(RunSeries):
         return os.path.abspath(self.exported(number - 1).prefix) if which == PREVIOUS_NETWORK else self.best_weights(number - 1)
 
     def _flags(self, number):
-        """Return the values of the flags of a stage; those of its protocol as the dataset and other flags change them."""
+        """Return the values of the flags of a stage; its protocol's as the dataset and other flags change them."""
         options, stage = self._options, self._stages[number]
         row = {**PRESETS[options['preset']], **stage.protocol}
         values = preset_values(row, DATASETS[options['dataset']], options['optimizer'], options['num_epochs'])
