@@ -1,6 +1,6 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
-Importing this package does not import MXNet. The names that need it, those of `bmx_melius.with_mxnet`, are loaded when one is first used
+Importing this package does not import MXNet. The names that need it (`bmx_melius.with_mxnet`) are loaded when one is first used
 (PEP 562); where MXNet is not installed, they raise ModuleNotFoundError, and only `Session`, which runs packed networks, `import_onnx`,
 which makes them of ONNX models, and `InputSpec` are available. Whichever of the two packages is imported first, MXNet has the optimizer
 ``radam`` and the operator ``bmx_melius_packed`` as soon as both are.

@@ -112,7 +112,7 @@ def _interrupts_end_the_process():
 
 
 def main(argv=None):
-    """Run a command. Return the exit status: 0, that of a training, or 2 after a user error, a line on standard error."""
+    """Run a command. Return the exit status: 0, the status of a training, or 2 after a user error, a line on standard error."""
     output = sys.stdout
     for stream in (output, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -39,7 +39,7 @@ def describe_os_error(error: OSError) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: ``; did you mean A or B?`` with the most similar known ones, or nothing."""
+    """Return the end of a message about an unknown word: ``; did you mean A or B?`` with the most similar known words, or nothing."""
     found = similar(word, known)
     return f'; did you mean {" or ".join(found)}?' if found else ''
 

@@ -96,4 +96,4 @@ class _FormerNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module):
-        module.__spec__ = module.__spec__.loader_state  # that of its present name
+        module.__spec__ = module.__spec__.loader_state  # of its present name

@@ -27,7 +27,7 @@ class RAdam(mx.optimizer.Optimizer):
         \end{cases}
 
     Source: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, Algorithm 2; epsilon and the threshold are
-    used as in the authors' implementation. The defaults are those of MeliusNet's training protocol.
+    used as in the authors' implementation. The defaults follow MeliusNet's training protocol.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class RAdam(mx.optimizer.Optimizer):
         if weight.stype != 'default' or grad.stype != 'default':
             name = self.param_dict[index].name if index in self.param_dict else self.idx2name.get(index, index)
             raise UserError(
-                f'RAdam: parameter {name} has a {weight.stype} weight and a {grad.stype} gradient, but only dense ones are supported; '
+                f'RAdam: parameter {name} has a {weight.stype} weight and a {grad.stype} gradient, but only dense arrays are supported; '
                 "use grad_stype='default' (sparse_grad=False in an Embedding) or another optimizer"
             )
         self._update_count(index)
@@ -144,7 +144,7 @@ class BinarySplit(mx.optimizer.Optimizer):
     ----------
     main, binary : mx.optimizer.Optimizer
         The optimizers, each with its rate and schedule. The factors of parameters, ``lr_mult`` and ``wd_mult``, apply in both. Rates and
-        counters of this optimizer are those of `main`.
+        counters of this optimizer are `main`'s.
     names : collection of str
         Names of the parameters that `binary` updates.
     **kwargs

@@ -1,6 +1,6 @@
 """AlexNet with the layers of XNOR-Net: Rastegari et al. 2016, arXiv:1603.05279, section 4.1.
 
-Layers, biases and epsilons are those of the authors' code (github.com/allenai/XNOR-Net, models/alexnetxnor.lua): BN, sign, convolution with
+Layers, biases and epsilons follow the authors' code (github.com/allenai/XNOR-Net, models/alexnetxnor.lua): BN, sign, convolution with
 a bias, and max pooling. The first convolution and the output layer are float, the latter a 1x1 convolution there. The two fully connected
 layers between them are convolutions, of which the first has the size of the map, so that the network accepts one size of images. Their
 normalizations have scale and shift: ``nn.SpatialBatchNormalization(n, 1e-4, false)`` of Torch has the momentum as its third argument.
@@ -44,7 +44,7 @@ class AlexNetOptions(NetworkOptions):
 
 @dataclasses.dataclass(frozen=True)
 class AlexNetConvolution:
-    """A row of the architecture: filters, kernel size (0: that of the map), padding, and whether 3x3 max pooling of stride 2 follows."""
+    """A row of the architecture: filters, kernel size (0: as the map), padding, and whether 3x3 max pooling of stride 2 follows."""
 
     channels: int
     kernel_size: int

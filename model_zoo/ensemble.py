@@ -41,7 +41,7 @@ VOTES = {
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleOptions(MethodOptions):
-    """Arguments of `model_zoo.get_model` for ensembles; the other options are those of each member.
+    """Arguments of `model_zoo.get_model` for ensembles; the other options are for each member.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ def _are_votes(alphas: Any, members: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleArchitecture:
-    """Architecture of an ensemble: that of its members, and the name under which such a network is registered."""
+    """Architecture of an ensemble: its members', and the name under which such a network is registered."""
 
     member: ResidualArchitecture
     member_name: str
@@ -98,7 +98,8 @@ class Ensemble(HybridBlock):
         As in every Gluon block.
 
     Input (N, 3, H, W), float32; output (N, classes): the weighted mean of the logits or, with another vote, the logarithm of the mean, at
-    least that of LEAST_SHARE, so that softmax of the output gives the mean. ``members`` are the networks. A hard vote has no gradient.
+    least the logarithm of LEAST_SHARE, so that softmax of the output gives the mean. ``members`` are the networks. A hard vote has no
+    gradient.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Networks trained with Larq, a library for binary networks on TensorFlow (https://docs.larq.dev/zoo/).
 
 The networks of Larq Zoo differ from those in this zoo by options. All of them add no offset to dot products, and pad layers of stride 2 as
-TensorFlow does (`model_zoo.padding`): height and width of the input must be multiples of 32 pixels, those of XNOR-Net are given. All but
+TensorFlow does (`model_zoo.padding`): height and width of the input must be multiples of 32 pixels, and are fixed for XNOR-Net. All but
 QuickNet pad binary convolutions with zeros.
 """
 
@@ -125,7 +125,7 @@ def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> 
     Raises
     ------
     UserError
-        If the file is not a file of Keras weights, or contains those of another network; the message names the first difference. Every
+        If the file is not a file of Keras weights, or contains weights of another network; the message names the first difference. Every
         array of the file must be used once.
     OSError
         If the file cannot be opened.

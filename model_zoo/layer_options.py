@@ -96,10 +96,10 @@ class QuantizerOptions(NetworkOptions):
     activation_bits : int or None
         Bits of the activations: 1 to 16, or 32 for real activations with quantized weights. None: as `bits`.
     activation_method : str or None
-        Quantizer of the activations, see `bmx_melius.nn.quantizers`. None: that of the network for 1 bit, ``round`` for 2 to 16 bits, and
+        Quantizer of the activations, see `bmx_melius.nn.quantizers`. None: the network's for 1 bit, ``round`` for 2 to 16 bits, and
         ``relu`` for 32 bits.
     weight_quantization : str or None
-        Quantizer of the weights. None: that of the network for 1 bit, ``dorefa`` for 2 to 16 bits.
+        Quantizer of the weights. None: the network's for 1 bit, ``dorefa`` for 2 to 16 bits.
     approximation : str
         ``binet``: weights scaled by the mean magnitude of their filter, with its gradient (Bi-Real Net); ``xnor``: results scaled by the
         magnitudes of weights and inputs (`bmx_melius.ScaledBinaryConv2D`); empty: the layers of the network.
@@ -112,7 +112,7 @@ class QuantizerOptions(NetworkOptions):
 
     @property
     def quantization(self) -> Optional[str]:
-        """Quantizer of the weights, or None for that of the network."""
+        """Quantizer of the weights, or None for the network's."""
         if self.weight_quantization is None and 1 < self.bits < FULL_PRECISION:
             return 'dorefa'
         return self.weight_quantization

@@ -51,7 +51,7 @@ class ListedNetwork:
         ``bops``, ``flops`` and ``ops`` for an image of `INPUT_SIZE`, and ``size_bytes``, of the network with its default options, as
         `bmx_melius.summary` counts them; None if these do not determine its architecture.
     accuracies : tuple of PublishedAccuracy
-        Those of the default options first.
+        With the default options first.
     weights : tuple of Weights
         Files that ``get_model(pretrained=...)`` loads. All are published by others.
     """

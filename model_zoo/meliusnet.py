@@ -78,8 +78,8 @@ class MeliusNetOptions(QuantizerOptions):
         a dilation above 1. None: 1 in all stages.
     downsample_structure : str or None
         Layers of a transition, separated by commas: ``bn``, ``relu``, ``max_pool``, ``pool`` (average), ``cs`` (channel shuffle),
-        ``fp_conv`` (full-precision 1x1 convolution) and ``q_conv`` (binary one); ``cs:N`` and ``fp_conv:N`` have N groups. None: those of
-        the network, ``bn,max_pool,relu,fp_conv`` for MeliusNet-22.
+        ``fp_conv`` (full-precision 1x1 convolution) and ``q_conv`` (binary 1x1 convolution); ``cs:N`` and ``fp_conv:N`` have N groups.
+        None: the network's layers, ``bn,max_pool,relu,fp_conv`` for MeliusNet-22.
     """
 
     growth_rate: int = 64

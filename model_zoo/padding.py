@@ -34,9 +34,9 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
     layer : callable (padding=...) -> HybridBlock
         Creates the convolution.
     kernel_size, strides : int
-        Those of the convolution.
+        Of the convolution.
     same_padding : bool
-        Pad as TensorFlow does. It makes no difference for odd kernel sizes with stride 1, nor for even ones with stride 2.
+        Pad as TensorFlow does. It makes no difference for odd kernel sizes with stride 1, nor for even sizes with stride 2.
     """
     if not same_padding:
         return layer(padding=(kernel_size - 1) // 2)

@@ -18,7 +18,7 @@ from bmx_melius.reporting import LOG
 from .user_functions import build, find_function, is_path
 
 Context = Union[mx.Context, List[mx.Context]]
-_CLASSES = 1000  # those of ImageNet
+_CLASSES = 1000  # of ImageNet
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 BMXNET_V2 = 'github.com/hpi-xnor/BMXNet-v2-examples'  # source of networks that no paper describes
 _ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root')  # of `get_model` for every network
@@ -262,8 +262,8 @@ def get_model(
         ``larq``: weights of Larq Zoo, with the options that they require, see `model_zoo.larq` and `model_zoo.store`. True: weights of
         GluonCV, for its networks; a `UserError` for others, because this project publishes no weights.
     classes : int or None
-        Number of outputs. If pretrained weights have another number of classes, all of them but those of the output layer are loaded,
-        which is initialized by MXNet's default initializer, and a warning is logged. None: those of the weights, or 1000.
+        Number of outputs. If pretrained weights have another number of classes, all of them but the output layer's are loaded,
+        which is initialized by MXNet's default initializer, and a warning is logged. None: the number of the weights, or 1000.
     ctx : mx.Context
         Device of pretrained weights, as in GluonCV.
     root : str
@@ -284,7 +284,7 @@ def get_model(
     Raises
     ------
     UserError (a ValueError)
-        For an unknown name, an unknown argument, or weights that do not exist; the message suggests known ones. For an argument that
+        For an unknown name, an unknown argument, or weights that do not exist; the message suggests known names. For an argument that
         contradicts the weights.
 
     Examples
@@ -336,7 +336,7 @@ def get_model(
 
 
 def unknown_network(name: str) -> str:
-    """Return the error message for an unknown name, which suggests up to three similar ones of this zoo and of GluonCV.
+    """Return the error message for an unknown name, which suggests up to three similar names of this zoo and of GluonCV.
 
     Examples
     --------

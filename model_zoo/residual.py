@@ -1,4 +1,4 @@
-"""Residual networks of 18 and 34 layers: ResNetE, Bi-Real Net, those of BMXNet-v2, and ResNets with the layers of other methods.
+"""Residual networks of 18 and 34 layers: ResNetE, Bi-Real Net, ResNets of BMXNet-v2, and ResNets with the layers of other methods.
 
 All share one structure (He et al. 2016, arXiv:1512.03385): a float stem, up to four stages of 3x3 layers with residual shortcuts, each of
 which halves the map and doubles the channels, and a float output layer. They differ in the rows of `NETWORKS`.
@@ -55,7 +55,7 @@ class ResidualRow:
     unit : Part
         One 3x3 layer of the network, with its normalization, activation and scales.
     units_per_block : {1, 2}
-        Number of units that a shortcut goes around; in GroupNet and BiNet, in which each unit has one, those of a block.
+        Number of units that a shortcut goes around; in GroupNet and BiNet, in which each unit has one, the units of a block.
     before : Part or None
         Layers of a block before its units and before the layers of its shortcut.
     shortcut : Part
@@ -102,7 +102,7 @@ class ResidualRow:
 
 
 class Residual(HybridBlock):
-    """Units and their shortcut, ``after_sum(units(before(x)) + shortcut(before(x)))``; an identity as shortcut is that of x.
+    """Units and their shortcut, ``after_sum(units(before(x)) + shortcut(before(x)))``; an identity as shortcut returns x.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class BiNetBlock(Residual):
 
 
 class GroupBlock(HybridBlock):
-    """BASES residual blocks and their sum, connected to those of the block before by a soft gate (`bmx_melius.nn.methods.group_net`).
+    """BASES residual blocks and their sum, connected to the previous block's by a soft gate (`bmx_melius.nn.methods.group_net`).
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ NETWORKS = {
         names=('before', 'first', 'second'),
         options=ResNetOptions(initial_layers='imagenet', clip_threshold=1.0),
     ),
-    # Its preset is that of XNOR-Net, of the same authors.
+    # It has the preset of XNOR-Net, by the same authors.
     'resnet{}_bwn': _few_bit_weights(units.convolution_and_norm(BWNConv2D), source='arXiv:1603.05279', preset='xnor-net'),
     'resnet{}_ttq': _few_bit_weights(
         units.convolution_and_norm(TTQConv2D), options=MethodOptions(bits=2), source='arXiv:1612.01064', preset='ttq'

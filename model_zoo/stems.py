@@ -1,7 +1,7 @@
 """Stems: the layers of a network from the image to the first binary layer (MeliusNet, section 3.2 and figure 2).
 
-Each function adds the layers of a stem to a HybridSequential and returns their total stride. Names and order of the parameters are those of
-BMXNet-v2, so that its checkpoints can be loaded.
+Each function adds the layers of a stem to a HybridSequential and returns their total stride. Names and order of the parameters are taken
+from BMXNet-v2, so that its checkpoints can be loaded.
 """
 
 import functools
@@ -138,7 +138,7 @@ def alexnet(features, options, end, pool):
 def alexnet_same(features, options, end, pool):
     """Add the layers of `alexnet`, but a convolution without bias that is padded as in TensorFlow, as in XNOR-Net of Larq Zoo.
 
-    Total stride 8. Windows are those of TensorFlow only if height and width are multiples of 4; `alexnet_xnor` refuses other sizes.
+    Total stride 8. Windows are TensorFlow's only if height and width are multiples of 4; `alexnet_xnor` refuses other sizes.
     """
     if options.same_padding:
         raise UserError("with the stem 'alexnet_same' same_padding must be False: its pooling has no padding")

@@ -58,7 +58,7 @@ def _larq(network, release, file, sha256, top1, top5, page='literature'):
     return Weights(network, 'larq', f'{_LARQ_RELEASES}/{release}/{file}', sha256, source, 'Apache-2.0', top1, top5)
 
 
-# Files, checksums and accuracies are those of the package larq-zoo 2.4.0 (larq_zoo/literature/*.py and larq_zoo/sota/quicknet.py).
+# Files, checksums and accuracies are taken from the package larq-zoo 2.4.0 (larq_zoo/literature/*.py and larq_zoo/sota/quicknet.py).
 WEIGHTS = [
     _larq('meliusnet22', 'meliusnet22-v0.1.0', 'meliusnet22_weights.h5',
           'c1ba85e8389ae326009665ec13331e49fc3df4d0f925fa8553e224f7362c18ed', 62.4, 83.9),

@@ -68,7 +68,7 @@ class ResNetOptions(QuantizerOptions):
 
 @dataclasses.dataclass(frozen=True)
 class MethodOptions(NetworkOptions):
-    """Arguments of `model_zoo.get_model` for ResNets of other methods; the stem is that of ResNet, as in the cited papers."""
+    """Arguments of `model_zoo.get_model` for ResNets of other methods; with ResNet's stem, as in the cited papers."""
 
     initial_layers: str = 'imagenet'
 
@@ -252,7 +252,7 @@ def hard_tanh(channels: int = 0) -> HybridBlock:
 
 
 def bnn_convolution(place: UnitPlace, options: MethodOptions) -> HybridBlock:
-    """Return sign and convolution (`bmx_melius.nn.methods.bnn`). The gradient of sign includes that of the hard tanh before it.
+    """Return sign and convolution (`bmx_melius.nn.methods.bnn`). The gradient of sign includes the hard tanh before it.
 
     Weight decay applies to all weights, as in the authors' ResNet. With ``bits=32`` the hard tanh takes the place of sign.
     """

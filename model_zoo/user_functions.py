@@ -16,7 +16,7 @@ _BLOCK_ARGUMENTS = ('prefix', 'params')  # of get_model; functions of the user n
 
 
 def is_path(name: str) -> bool:
-    """Return whether the name of a network is that of a function, ``package.module:function``."""
+    """Return whether the name of a network is the name of a function, ``package.module:function``."""
     return ':' in name
 
 

@@ -54,7 +54,7 @@ class LayerCounts:
         Name of the operator in MXNet.
     output_shape : tuple of int
     macs : int
-        Multiply-accumulates. Those of dense layers are given here, but not counted in `bops` or `flops`.
+        Multiply-accumulates. In dense layers they are given here, but not counted in `bops` or `flops`.
     bits, activation_bits : int
         Bits per weight and per activation; 32 means float.
     bops, flops : int
@@ -153,7 +153,7 @@ def marked_bits(node: Node, fact: str = 'bits') -> int:
 
 
 def _activation_bits(node):
-    """Return the bits per input value of a quantized layer: those of the quantizers between it and the layers before it.
+    """Return the bits per input value of a quantized layer, from the quantizers between it and the layers before it.
 
     If it reads the input of the network, that is assumed to be quantized like the weights, as the layer expects.
     """
@@ -167,7 +167,7 @@ def _source_bits(source, layer):
 
 
 def reads_unknown_values(node: Node) -> bool:
-    """Return whether a quantized layer reads values that are neither those of a marked activation nor the input of the network."""
+    """Return whether a quantized layer reads values other than marked activations and the input of the network."""
     sources = _sources_of_values(node)
     return any(source.operator is not None and source.marks.get(marks.ROLE) not in _ACTIVATIONS for source in sources)
 

@@ -59,7 +59,7 @@ def class_numbers(labels, classes):
 
 @dataclasses.dataclass
 class Accuracy:
-    """Counters of top-1 and top-5 accuracy. Those of several workers can be added.
+    """Counters of top-1 and top-5 accuracy. The counters of several workers can be added.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class ClassResult:
     Attributes
     ----------
     images, hits : int
-        Number of images, and number of correctly classified ones.
+        Number of images, and number of correctly classified images.
     taken_for : int or None
         The class most often predicted instead (the lowest number if several are equal); None without mistakes.
     mistakes : int
@@ -171,7 +171,7 @@ class ClassResult:
 
     @property
     def recall(self):
-        """Share of the correctly classified ones among the images of the class, 0 to 1; None without images."""
+        """Share of correctly classified images of the class, 0 to 1; None without images."""
         return self.hits / self.images if self.images else None
 
     @property

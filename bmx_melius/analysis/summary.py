@@ -203,7 +203,7 @@ def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Sum
     network : mxnet.gluon.Block, mxnet.sym.Symbol or path of an exported ``-symbol.json``
         Quantized layers are found by the marks of this package's layers in the graph.
     input_shape : tuple of int, or dict of str to tuple of int
-        Shape with the batch axis; operations are those of the whole batch. A dict of input names to shapes for several inputs.
+        Shape with the batch axis; operations are counted for the whole batch. A dict of input names to shapes for several inputs.
 
     Returns
     -------

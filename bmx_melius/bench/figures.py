@@ -40,7 +40,7 @@ def _share(steps, kind, peaks):
 def from_rows(results):
     """Return the ratios of a comparison.
 
-    ``speedup`` is the time of another library divided by that of the packed network, ``time_to`` the inverse.
+    ``speedup`` is the time of another library divided by the time of the packed network, ``time_to`` the inverse.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _PROCESSES = 3  # for the time to the first result
 class StepTime:
     """One step of the engine: its operations, its median time in seconds, and the number of multiply-accumulates and their kind.
 
-    Kinds are those of `engine.MAC_KINDS`.
+    Kinds as in `engine.MAC_KINDS`.
     """
 
     name: str
@@ -44,7 +44,7 @@ class StepTime:
 def measure_machine():
     """Return a dict with processor, cores, instruction sets, and the peak multiply-accumulates per second of one thread.
 
-    The peak of each kind is that of its fastest method in registers, 0 if there is none; ``peaks`` lists all methods.
+    The peak of each kind is reached by its fastest method in registers, 0 if there is none; ``peaks`` lists all methods.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def measure(prefix, input_shape, threads, repetitions, machine):
     -------
     dict
         ``latency``, ``file_bytes``, ``working_memory_bytes``, ``steps``, and ``figures``: those computed from the steps, and
-        those of `measure_first_result`.
+        the values of `measure_first_result`.
     """
     session = Session(prefix, threads=threads)
     array = make_input(input_shape)
@@ -125,8 +125,8 @@ def measure_first_result(prefix, array, threads):
     Returns
     -------
     dict
-        Medians: ``import_ms``, of ``from bmx_melius import Session`` after that of NumPy; ``first_result_ms``, of opening the files and the
-        first run; and ``resident_bytes``, the memory that these two add to the process: weights, working memory and
+        Medians: ``import_ms``, of ``from bmx_melius import Session`` after the import of NumPy; ``first_result_ms``, of opening the files
+        and the first run; and ``resident_bytes``, the memory that these two add to the process: weights, working memory and
         output, but not the input.
     """
     with tempfile.TemporaryDirectory() as folder:

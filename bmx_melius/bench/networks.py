@@ -47,7 +47,7 @@ def pack(network, prefix, input_shape, **options):
 
 
 def convert(prefix, form, input_shape, **options):
-    """Convert exported files with further options of `conversion.convert`; return the prefix of the packed ones, which ends in `form`."""
+    """Convert exported files with further options of `conversion.convert`; return the prefix of the packed files, which ends in `form`."""
     from ..deployment.convert import conversion
 
     packed = f'{prefix}-{form}'
@@ -56,7 +56,7 @@ def convert(prefix, form, input_shape, **options):
 
 
 def calibration_images(input_shape):
-    """Return images with which `convert` quantizes real-valued layers: standard normal numbers, like those of `export`."""
+    """Return images with which `convert` quantizes real-valued layers: standard normal numbers, as in `export`."""
     random = np.random.default_rng(_SEED + 1)
     return random.standard_normal((_CALIBRATION_IMAGES, *input_shape[1:]), dtype=np.float32)
 

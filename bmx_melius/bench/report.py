@@ -56,7 +56,7 @@ def latency_lines(latency, file_bytes, memory):
 def comparison_table(results, reference):
     """Return a table with one line per row, or why it was not timed.
 
-    A line has the median, interquartile range and minimum of the times, and median and minimum divided by those of row `reference`, per
+    A line has the median, interquartile range and minimum of the times, and median and minimum divided by the same of row `reference`, per
     image; and the size of the network's files in MB of 2^20 bytes.
     """
 

@@ -136,7 +136,7 @@ def mobilenet_rows(input_shape, threads):
 
 
 def layer_rows(threads):
-    """Return rows of single convolutions; binary ones include the binarization of their float32 input."""
+    """Return rows of single convolutions; binary convolutions include the binarization of their float32 input."""
     rows = []
     for channels, size in LAYERS:
         name, shape = f'{channels}@{size}', (1, channels, size, size)

@@ -105,7 +105,7 @@ def _is_onnx(arguments):
 
 
 def _groups(compare, known):
-    """Return those of the `known` libraries to time, a tuple; empty without --compare."""
+    """Return which of the `known` libraries to time, a tuple; empty without --compare."""
     if compare is None:
         return ()
     names = known if compare == _ALL else tuple(compare.split(','))
@@ -116,7 +116,7 @@ def _groups(compare, known):
 
 
 def _packed(arguments, folder):
-    """Return the prefix of the packed files, that of the exported files or None, and the shape of the input."""
+    """Return the prefixes of the packed and of the exported files (or None), and the shape of the input."""
     if _is_onnx(arguments):
         from ..deployment.onnx.conversion import import_onnx
 

@@ -167,7 +167,7 @@ def _description(arguments, exported):
 
 
 def _dataset(arguments):
-    """Return the key of `DATASETS` with the defaults for DATA; for folders and record files those of ImageNet."""
+    """Return the key of `DATASETS` with the defaults for DATA; for folders and record files ImageNet's."""
     from ..data.datasets import DATASETS
 
     return arguments.data if arguments.data in DATASETS else 'imagenet'

@@ -15,10 +15,10 @@ examples:
   bmx-melius export-onnx params/meliusnet22 meliusnet22.onnx
   bmx-melius export-onnx packed packed.onnx --no-verify
 
-Any ONNX runtime can run the model, in float arithmetic: signs and sums equal those of the network, but no runtime uses bit operations for
+Any ONNX runtime can run the model, in float arithmetic: signs and sums equal the network's, but no runtime uses bit operations for
 them, and a binary weight takes one byte in the file and four in memory. For speed and size, deploy the packed network. Batch, height and
 width are not fixed. Its metadata (metadata_props) holds class_names, mean, std, size, resize and channels, in JSON, if PREFIX-summary.json
-or the packed files have them; mean and std are those of pixels from 0 to 255.
+or the packed files have them; mean and std refer to pixels from 0 to 255.
 """
 
 
@@ -78,7 +78,7 @@ def run(arguments, output):
     )
     if deviation is not None:
         print(
-            'verified on a sample: given the same input, every sign and every integer in ONNX Runtime equals that of the program; other '
+            'verified on a sample: given the same input, every sign and every integer in ONNX Runtime is the same as in the program; other '
             f'values differ by at most {deviation:.1e} of the magnitudes they are summed from',
             file=output,
         )

@@ -13,8 +13,8 @@ examples:
   bmx-melius models resnet18 --json         # those whose names contain it
   bmx-melius models --pretrained            # those with weights, which are published by others
 
-Accuracies are the published ones, top-1 on ImageNet: this project has not trained on it. One in brackets is that of other options, which
---json gives. OPs and size are those of the default options, for 1000 classes and images of 224 x 224: OPs = BOPs / 64 + FLOPs, a binary
+Accuracies are published by others, top-1 on ImageNet: this project has not trained on it. One in brackets is for other options, which
+--json gives. OPs and size are for the default options, 1000 classes and images of 224 x 224: OPs = BOPs / 64 + FLOPs, a binary
 weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers, `bmx-melius tables` all
 published figures.
 """

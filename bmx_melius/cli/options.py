@@ -118,7 +118,7 @@ def hint_at_layout(given):
 
 
 def packed_prefix(source, input_shape, folder):
-    """Return the prefix of the packed network: that of `source` if it is packed, else that of files converted into `folder`."""
+    """Return the prefix of the packed network: `source` if it is packed, else the prefix of files converted into `folder`."""
     from ..deployment.program.packed_operator import is_packed
 
     if any(is_packed(node['op'], node['attrs']) for node in SymbolJson.parse(source.symbol_text, source.symbol_file).nodes):
@@ -159,7 +159,7 @@ def add_precisions(parser):
         '--min-correlation',
         type=number,
         metavar='C',
-        help='with --int8, write nothing if the correlation of the outputs on the images with those of float layers is below this '
+        help='with --int8, write nothing if the correlation of the outputs on the images with the outputs of float layers is below this '
         'number (default .5; -1: any)',
     )
 

@@ -20,9 +20,9 @@ requests to a service of the network best-packed:
       localhost:8000/v2/models/best-packed/infer            # arrays: the Open Inference Protocol (KServe V2)
   curl localhost:8000/readyz; curl localhost:8000/metrics   # readiness; metrics for Prometheus
 
-Requests that arrive while the cores are busy run together as one batch. When a network has --queue requests in progress, further ones are
-refused with status 429. SIGTERM or Ctrl-C finishes the accepted requests and refuses new ones with 503. The service has no passwords and
-no encryption: put a reverse proxy in front of it where others can reach it. docs/serving.md explains everything.
+Requests that arrive while the cores are busy run together as one batch. When a network has --queue requests in progress, others are
+refused with status 429. SIGTERM or Ctrl-C finishes the accepted requests and refuses new requests with 503. The service has no passwords
+and no encryption: put a reverse proxy in front of it where others can reach it. docs/serving.md explains everything.
 
 The service needs the packages of bmx-melius[serve], not MXNet.
 """
@@ -40,7 +40,7 @@ def add_parser(commands):
         'networks',
         metavar='PREFIX',
         nargs='+',
-        help='prefix of packed files; NAME=PREFIX gives the network another name than that of the files',
+        help='prefix of packed files; NAME=PREFIX gives the network another name than the files',
     )
     address = parser.add_argument_group('address')
     address.add_argument('--host', default='127.0.0.1', help='address to listen on; 0.0.0.0: all (default: %(default)s, this machine only)')
@@ -76,7 +76,7 @@ def add_parser(commands):
         type=positive_int,
         default=64,
         metavar='N',
-        help='requests in progress for each network; further ones are refused with status 429 (default: %(default)s)',
+        help='requests in progress for each network; others are refused with status 429 (default: %(default)s)',
     )
     limits.add_argument(
         '--max-upload-mb', type=_positive, default=16.0, metavar='MB', help='size of the body of a request, in MiB (default: %(default)g)'
@@ -104,7 +104,7 @@ def add_parser(commands):
         help='time in which an image must be decoded, or arrays in JSON be parsed (default: %(default)g)',
     )
     limits.add_argument(
-        '--max-connections', type=positive_int, default=1000, metavar='N', help='connections; further ones get 503 (default: %(default)s)'
+        '--max-connections', type=positive_int, default=1000, metavar='N', help='connections; others get 503 (default: %(default)s)'
     )
     limits.add_argument(
         '--stop-seconds', type=_not_negative, default=30.0, metavar='S', help='time to finish requests after SIGTERM (default: %(default)g)'

@@ -20,7 +20,7 @@ examples:
   bmx-melius summary meliusnet22 --plot meliusnet22.pdf                 # draw the network
 
 A multiply-accumulate of a convolution is one operation: a BOP if both operands are binary, a FLOP otherwise; OPs = BOPs / 64 + FLOPs.
-A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes. For a packed network, those of its program are counted:
+A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes. For a packed network, its program is counted:
 normalizations are folded into comparisons and convolutions, so that it has fewer float parameters than the original.
 """
 

@@ -12,7 +12,7 @@ examples:
   bmx-melius tables --json
 
 A multiply-accumulate of a convolution is one operation; OPs = BOPs / 64 + FLOPs. A k-bit weight counts k bits; 1 MB is 2^20 bytes.
-Accuracies are the published ones: this project has not trained on ImageNet. A dash: not published, or not in the model zoo.
+Accuracies are published by others: this project has not trained on ImageNet. A dash: not published, or not in the model zoo.
 """
 _PARTS = ('1', '2', '3', '4', 'logs', 'others')
 

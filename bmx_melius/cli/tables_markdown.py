@@ -55,7 +55,7 @@ def to_markdown(content):
 
 
 def _paper_table(table, numbers):
-    """Return a table of the paper, with its title and notes. A row precedes each section; columns of counts follow those of the paper."""
+    """Return a table of the paper, with its title and notes. A row precedes each section; columns of counts follow the paper's columns."""
     cells, section, lines = _CELLS[table['number']], None, []
     sizes = list(table['rows'][0]['counted'])
     head = [*table['columns'], *(f'{size}: {heading}' if size else heading for size in sizes for heading in (_NETWORK, _COUNTED))]

@@ -9,7 +9,7 @@
   methods of arrays and symbols, and ``contrib.gradcancel``;
 - in ``mx.nd`` the operators `BinaryInferenceConvolution` and `BinaryInferenceFullyConnected` of networks packed by its model converter.
 
-Arguments, default values and results are those of BMXNet-v2. The layers are those of `bmx_melius.nn.layers`: exported networks consist of
+Arguments, default values and results follow BMXNet-v2. The layers are built on `bmx_melius.nn.layers`: exported networks consist of
 stock operators and can be converted by `bmx_melius.convert`. Differences from the layers of `bmx_melius`: the gradient of an activation is
 cancelled from 1.0 on instead of 1.3, also with 32 bits; `bits` is the third positional argument of a convolution; layers with 32 bits also
 pad with -1 and, in `QDense`, add an offset.
@@ -136,7 +136,7 @@ def BinaryInferenceFullyConnected(data: mx.nd.NDArray, weight: mx.nd.NDArray, nu
 
 @dataclasses.dataclass(frozen=True)
 class BinaryLayerConfig:
-    """Values of arguments that layers are not given; those of BMXNet-v2 unless `set_binary_layer_config` surrounds their creation.
+    """Values of arguments that layers are not given: BMXNet-v2's unless `set_binary_layer_config` surrounds their creation.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ binary_layer_config = _CurrentConfig()
 def set_binary_layer_config(**values: Any) -> Iterator[BinaryLayerConfig]:
     """Give values to arguments of the layers of this module that are created within a ``with`` block; None: unchanged.
 
-    The values are those of the block and of its thread or task, not of the process. Layers of `bmx_melius` and networks of `model_zoo` take
+    The values belong to the block and to its thread or task, not of the process. Layers of `bmx_melius` and networks of `model_zoo` take
     arguments instead.
 
     Raises
@@ -433,7 +433,7 @@ class ScaledWeightsBinaryConv(BinaryConvolution):
 
 
 class ScaledBinaryConv(BinaryConvolution):
-    """`BinaryConvolution` times the mean magnitude of each filter and that of each window of the input (XNOR-Net, arXiv:1603.05279)."""
+    """`BinaryConvolution` times the mean magnitudes of each filter and of each window of the input (XNOR-Net, arXiv:1603.05279)."""
 
     convolution = {'apply_scaling': True, 'no_offset': True}
 
@@ -473,8 +473,8 @@ def print_summary(
     quantized_bitwidth : int or None
         Bits of quantized weights in the size of the compressed model. None: MXNet's function is called.
 
-    Parameters are weights, biases, scales and shifts. FLOPS are multiply-accumulates of convolutions; 64 of quantized ones are combined as
-    one. They are those of `bmx_melius.summary`, whose layers know their bits; BMXNet-v2 finds quantized layers by their names.
+    Parameters are weights, biases, scales and shifts. FLOPS are multiply-accumulates of convolutions; 64 of quantized layers are combined
+    as one. They equal `bmx_melius.summary`, whose layers know their bits; BMXNet-v2 finds quantized layers by their names.
 
     Raises
     ------

@@ -21,11 +21,11 @@ class Augmentation:
     """Random crop, mirroring and colour jitter of training images.
 
     `mx.io.ImageRecordIter` augments record files (MXNet's ``src/io/image_aug_default.cc``); this class augments single images by the same
-    rules, so that training does not depend on how the images are stored. MXNet's rules differ from those of other libraries:
+    rules, so that training does not depend on how the images are stored. MXNet's rules differ from other libraries:
 
     - The aspect ratio is uniform in `aspect` and inverted with probability 1/2. The common choice, uniform in the logarithm, is close to
       this: the distribution functions differ by less than .01.
-    - When a crop does not fit into the image, area and aspect ratio are drawn again, so large areas are less frequent than small ones:
+    - When a crop does not fit into the image, area and aspect ratio are drawn again, so large areas are less frequent than small:
       areas up to 3/4 of a square image are equally likely, larger areas increasingly unlikely.
     - When none of `ATTEMPTS` crops fits, as happens with very elongated images, the centre of the input's size is cut out unscaled.
     - After each change of colour the pixels are rounded and clipped to integers from 0 to 255.

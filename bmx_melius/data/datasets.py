@@ -74,7 +74,7 @@ CIFAR = {
     },
 }
 
-# Means and standard deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of the training images. They agree with PyTorch's
+# Means and standard deviations of MNIST, Fashion-MNIST and CIFAR are over all pixels of the training images. They agree with PyTorch's
 # example for MNIST (.1307, .3081 of 255), with Page, "How to Train Your ResNet", 2018, for CIFAR-10, and with weiaicunzai/pytorch-cifar100.
 DATASETS = {
     # Normalization, mirroring and random resized crop: MeliusNet paper, section 4.1. Values and the names of the levels: the authors' code.

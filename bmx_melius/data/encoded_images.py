@@ -17,7 +17,7 @@ _SIZES = {'WebP': ('<4xI', 8), 'BMP': ('<2xI', 0)}  # where the first bytes have
 
 
 def looks_complete(start, tail, size):
-    """Return whether the first `START` and last `TAIL` bytes of a file are those of a complete image; formats without a sign of it do not.
+    """Return whether the first `START` and last `TAIL` bytes of a file fit a complete image; formats without a sign of it do.
 
     `size` is the size of the file in bytes.
     """
@@ -57,14 +57,14 @@ class EncodedImages(abc.ABC):
 
     @abc.abstractmethod
     def suspects(self, threads):
-        """Return the indices of the images whose first and last bytes are not those of a complete image."""
+        """Return the indices of the images whose first and last bytes do not fit a complete image."""
 
     @abc.abstractmethod
     def name(self, indices):
         """Return the names of the images at `indices` for use in messages."""
 
     def check_ends(self, threads):
-        """Check the first and last bytes of every image, and decode the suspicious ones.
+        """Check the first and last bytes of every image, and decode suspicious images.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class EncodedImages(abc.ABC):
             raise UserError(self.describe(bad))
 
     def undecodable(self, threads, indices):
-        """Return those of `indices` whose images cannot be decoded."""
+        """Return the `indices` whose images cannot be decoded."""
         with ThreadPool(threads) as pool:
             sound = pool.imap(self._can_be_decoded, indices, BLOCK)
             bar = ProgressLine(sound, total=len(indices), description=f'decoding {os.path.basename(self.path)}', unit='images')

@@ -58,7 +58,7 @@ class ImageList:
         return f'{self.root} is not all of ImageNet-1k: {", ".join(different)}' if different else None
 
     def looks_like_imagenet(self):
-        """Return whether the class names are those of ImageNet (WordNet identifiers)."""
+        """Return whether the class names are ImageNet's (WordNet identifiers)."""
         return all(SYNSET.fullmatch(name) for name in self.class_names)
 
 
@@ -125,7 +125,7 @@ def _flat_images(folder, val_labels, class_names):
 def pack(images, target, resize, quality, threads):
     """Write TARGET/{train,val}.{rec,idx,lst} and TARGET/classes.txt; on an error nothing is left behind.
 
-    Only training images are resized. Validation images are packed unchanged, so that accuracies agree with those of the same files read
+    Only training images are resized. Validation images are packed unchanged, so that accuracies agree with the same files read
     from folders or by ``bmx-melius predict``; those that MXNet's reader would decode in another way are stored as files with the same
     pixels.
 

@@ -71,7 +71,7 @@ class ImageSource(Source):
         yield from _normalized(self._train, self.spec)
 
     def train_in_order(self):
-        """Yield all training images in order, once each, preprocessed as those of `validation`."""
+        """Yield all training images in order, once each, preprocessed as in `validation`."""
         yield from validation_batches(self._images.train, self.spec, self.batching.size, self._threads)
 
     def validation(self):
@@ -79,7 +79,7 @@ class ImageSource(Source):
 
 
 def validation_batches(images, spec, batch_size, threads):
-    """Yield the batches of a dataset in order, preprocessed like those of `ImageSource.validation`."""
+    """Yield the batches of a dataset in order, preprocessed as by `ImageSource.validation`."""
     yield from _normalized(_in_order(images, spec, batch_size, threads, range(len(images))), spec)
 
 
@@ -101,7 +101,7 @@ def _stack(samples):
 
 
 class _ShuffledBatches(gluon.data.Sampler):
-    """Sampler of the batches of one epoch; items are pairs (seed, index), where seed is that of the image's augmentation in this epoch.
+    """Sampler of the batches of one epoch; items are pairs (seed of the image's augmentation in this epoch, index).
 
     With a `Bootstrap`, copies of an image have different augmentations.
     """

@@ -42,7 +42,7 @@ class LabelledImages:
     def numbers_in(self, classes, class_names):
         """Return the network's class number for each class of these images.
 
-        When both have class names, classes are matched by name (those of ImageNet by their identifiers), in any order, and the network may
+        When both have class names, classes are matched by name (ImageNet's by their identifiers), in any order, and the network may
         have additional classes. Otherwise the numbers are taken as they are.
 
         Parameters
@@ -59,7 +59,7 @@ class LabelledImages:
         Raises
         ------
         UserError
-            When the classes do not match those of the network.
+            When the classes do not match the network's.
         """
         if self.class_names is None:
             if self.classes > classes:

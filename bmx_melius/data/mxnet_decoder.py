@@ -1,7 +1,7 @@
 """Which image files MXNet's reader decodes to the pixels of `bmx_melius.vision.pixels.decode`, and how others become such files.
 
 `mx.io.ImageRecordIter` decodes images in C++ by the OpenCV that MXNet was compiled with (3.4): no GIF, WebP and Netpbm files; TIFF files
-without their orientation; PNG files without that of their EXIF header; JPEG files with it only where the header comes first.
+without their orientation; PNG files without the orientation in their EXIF header; JPEG files with it only where the header comes first.
 """
 
 import io

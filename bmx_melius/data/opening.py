@@ -114,7 +114,7 @@ def _without_training_images(folder, split, val_fraction):
 
 
 def _with_statistics(spec, mean, std):
-    """Return an `InputSpec` with the mean and the standard deviation of flags, each None or a list; gray images ignore those of RGB."""
+    """Return an `InputSpec` with the mean and the standard deviation of flags, each None or a list; gray images ignore RGB values."""
     given = {name: values for name, values in (('mean', mean), ('std', std)) if values}
     if any(len(values) != spec.channels for values in given.values()):
         LOG.warning('--mean and --std have no effect: they are of RGB images, and these are gray')
@@ -162,7 +162,7 @@ def open_images(data, spec, threads, val_fraction=None, training=False, split=No
     training : bool
         Open the training images of a dataset or of a folder with train/CLASS/*.jpg.
     split : Split, optional
-        That of the training of the network. Of a folder with CLASS/*.jpg on which it was trained, only the images are opened on which that
+        As in the training of the network. Of a folder with CLASS/*.jpg on which it was trained, only the images are opened on which that
         training validated, unless there is a `val_fraction`; a warning is logged if training images are among those that are opened.
 
     Returns

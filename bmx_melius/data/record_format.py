@@ -50,7 +50,7 @@ def read_index(path):
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', message='.*no data', category=UserWarning)  # raised as an error below
-            warnings.filterwarnings('error', category=DeprecationWarning)  # NumPy converts larger integers than those of 64 bits by float
+            warnings.filterwarnings('error', category=DeprecationWarning)  # NumPy converts integers of more than 64 bits by float
             index = np.loadtxt(io.BytesIO(content), dtype=np.int64, delimiter='\t', ndmin=2)
     except (ValueError, OverflowError) as error:
         raise UserError(f'{path} {meaning}: {error}') from error

@@ -96,7 +96,7 @@ class RecordSource(Source):
 
 
 class RecordImageSource(ImageSource):
-    """Training and validation batches from two record files, whose images are read and decoded one by one, like those of a folder.
+    """Training and validation batches from two record files, whose images are read and decoded one by one, as from a folder.
 
     It does what `ImageRecordIter` cannot: it decodes every image by the rule of `bmx_melius.vision.pixels.decode`, and it draws images with
     replacement. Batches do not depend on the number of threads.

@@ -116,7 +116,7 @@ class Source(abc.ABC):
 
     @property
     def validation_share(self):
-        """Return the `range` of validation images evaluated by this process. Shares are contiguous and equal except for the last ones."""
+        """Return the `range` of validation images evaluated by this process. Shares are contiguous, and equal except at the end."""
         share, part = ceil_div(self.validation_images, self.batching.parts), self.batching.part
         return range(self.validation_images)[part * share : (part + 1) * share]
 
@@ -148,7 +148,7 @@ class Source(abc.ABC):
     def train(self, epoch, first=0):
         """Yield the batches `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
 
-        The result depends only on the seed and the epoch. Images that do not fill a batch are dropped, different ones in each epoch.
+        The result depends only on the seed and the epoch. Images that do not fill a batch are dropped, different images in each epoch.
 
         Yields
         ------

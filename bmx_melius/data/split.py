@@ -21,7 +21,7 @@ class Split:
         Part of each class that was kept for validation; None if the folder has folders train and val.
     training_images : int
     sample : tuple of str
-        Digests of the names CLASS/FILE and the sizes of training images, the 64 lowest ones.
+        Digests of the names CLASS/FILE and the sizes of training images: the 64 lowest.
     """
 
     val_fraction: Optional[float]

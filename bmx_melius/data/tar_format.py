@@ -15,7 +15,7 @@ BLOCK = 512
 FILE, HARD_LINK, SYMBOLIC_LINK, OTHER = 'file', 'hard link', 'symbolic link', 'other'
 _KINDS = {b'1': HARD_LINK, b'2': SYMBOLIC_LINK}
 _OTHERS = b'3456DVNAEI'  # types of members that are none of these; POSIX has all that are unknown read as files
-_WITHOUT_CONTENT = b'123456'  # links, devices, folders and pipes: the size in their header is not that of bytes in the archive
+_WITHOUT_CONTENT = b'123456'  # links, devices, folders and pipes: the size in their header is not a number of bytes in the archive
 _EXTENSIONS = {b'x': 'next', b'X': 'next', b'g': 'all', b'L': 'path', b'K': 'linkpath'}
 _MAX_EXTENSION = 1 << 24  # bytes of a long name, or of the attributes of a member
 _MAX_PADDING = 1 << 20  # zeros at the end: archives are padded to whole records, of 10 KiB unless another size is chosen
@@ -58,7 +58,7 @@ class _DamageError(Exception):
 def read_members(path):
     """Read the headers of a tar archive without compression, in the formats V7, ustar, GNU and pax.
 
-    The time is that of one read of 512 bytes for each header.
+    It takes one read of 512 bytes for each header.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class Workers:
         pass
 
     def devices(self, num_gpus, gpus=None):
-        """Return the devices of this worker, a list of `mx.Context`: `gpus`, or the first ones; ``num_gpus=0`` selects the CPU."""
+        """Return the devices of this worker, a list of `mx.Context`: `gpus`, or the first GPUs; ``num_gpus=0`` selects the CPU."""
         return [mx.gpu(number) for number in gpus or range(num_gpus)] or [mx.cpu()]
 
     def make_trainer(self, parameters, optimizer, arguments):

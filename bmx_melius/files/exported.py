@@ -1,6 +1,6 @@
 """Files of an exported network: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and the optional ``PREFIX-summary.json``.
 
-The first two are those of MXNet. The last one is the description of the network, specific to this project: a JSON object. Checkpoints store
+The first two are MXNet's. The last one is the description of the network, specific to this project: a JSON object. Checkpoints store
 the same description; packed networks have it in PREFIX-symbol.json, as an attribute of the whole symbol, which MXNet ignores. Its fields
 are
 
@@ -127,7 +127,7 @@ class Exported(os.PathLike):
 
     @classmethod
     def of(cls, prefix):
-        """Return `prefix` if it is an `Exported`, with what has been read already; else that of a prefix."""
+        """Return `prefix` if it is an `Exported`, with what has been read already; else the `Exported` of a prefix."""
         return prefix if isinstance(prefix, cls) else cls(prefix)
 
     def __fspath__(self):
@@ -150,7 +150,7 @@ class Exported(os.PathLike):
         return read_text(self.symbol_file)
 
     def require(self):
-        """Raise `FileError` if there is no symbol. The message says what a PREFIX is, and which ones there are."""
+        """Raise `FileError` if there is no symbol. The message says what a PREFIX is, and which there are."""
         if not os.path.exists(self.symbol_file):
             raise FileError(errno.ENOENT, f'{os.strerror(errno.ENOENT)}; {_what_was_meant(self.prefix)}', self.symbol_file)
 
@@ -284,7 +284,7 @@ def _what_was_meant(prefix):
 
 
 def similar_prefixes(prefix):
-    """Return up to three prefixes of networks in the folder of a prefix: those that are similar or, if there are none, the first ones."""
+    """Return up to three prefixes of networks in the folder of a prefix: similar prefixes or, if there are none, the first."""
     folder = os.path.dirname(prefix) or '.'
     found = _prefixes_in(folder) if os.path.isdir(folder) else []
     return similar(prefix, found) or found[:_LISTED]

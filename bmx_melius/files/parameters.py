@@ -77,7 +77,7 @@ def read_arrays(path):
 
 
 def difference(stored, needed):
-    """Return a description of how the arrays of a file differ from those of a network.
+    """Return a description of how the arrays of a file differ from a network's.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class _Reader:
         if magic not in (_ARRAY_MAGIC, _NUMPY_ARRAY_MAGIC):
             raise self.error(f'is damaged or from an old MXNet: {place} has an unknown header; load and save the file again with MXNet 1.9')
         if storage != _DENSE:
-            raise self.error(f'holds a sparse array ({place}); only dense ones can be read')
+            raise self.error(f'holds a sparse array ({place}); only dense arrays can be read')
         if not 1 <= rank <= _MAX_RANK:
             raise self.error(f'is damaged: {place} has rank {rank}')
         shape = self.take(f'<{rank}q')

@@ -33,7 +33,7 @@ class Node:
     operator : str or None
         Name of the operator in MXNet; None for a variable (an input, a parameter, a running statistic).
     attributes : dict of str to str
-        Those of the operator as MXNet writes them; none in graphs of other frameworks and of programs.
+        Of the operator, as MXNet writes them; none in graphs of other frameworks and of programs.
     operation : Operation or None
         What the node computes; None for a variable.
     marks : dict of str to str
@@ -65,7 +65,7 @@ class Node:
 
     @property
     def sources(self) -> List['Node']:
-        """Inputs whose values the node reads, without those of which it reads only the shape."""
+        """Inputs whose values the node reads, not only their shape."""
         return self.inputs[: _VALUES_READ.get(self.operator or '')]
 
 
@@ -114,7 +114,7 @@ def first_node(node: Node, role: str) -> Optional[Node]:
 
 
 def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tuple[int, ...]]:
-    """Return the shape of each input by name. A single shape becomes that of the input `name`.
+    """Return the shape of each input by name. A single shape is for the input `name`.
 
     Raises `UserError` for values that are not shapes and for shapes that are too large for MXNet.
     """

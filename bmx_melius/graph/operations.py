@@ -118,7 +118,7 @@ class Pooling(Operation):
     kind : str
         ``max``, ``avg``, ``sum`` or ``lp``.
     convention : str
-        The number of windows is rounded down (``valid``) or up (``full``), or is that of the strides in the map (``same``).
+        The number of windows is rounded down (``valid``) or up (``full``), or is the number of strides in the map (``same``).
     counts_padding : bool
         Whether an average is divided by the number of all elements of a window, also of those on padding.
     """
@@ -196,7 +196,7 @@ class Activation(Operation):
         ``relu``, ``sigmoid``, ``tanh``, ``softrelu`` (also called softplus), ``softsign``, ``leaky``, ``prelu``, ``elu``, ``selu``,
         ``gelu`` or ``rrelu``.
     slope : float or None
-        Of negative numbers, for ``leaky`` and ``elu``; that of ``prelu`` is input 1.
+        Of negative numbers, for ``leaky`` and ``elu``; for ``prelu`` it is input 1.
     """
 
     kind: str
@@ -339,7 +339,7 @@ class Split(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Reshape(Operation):
-    """The same elements in another shape, that of the node."""
+    """The same elements in the shape of the node."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,7 +398,7 @@ class Padding(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class BilinearResizing(Operation):
-    """Bilinear interpolation. `mode`: how the size of the result, that of the node, is given; ``size`` for numbers or factors."""
+    """Bilinear interpolation. `mode`: how the size of the result (the node's) is given; ``size`` for numbers or factors."""
 
     mode: str = 'size'
     aligns_corners: bool = True

@@ -26,7 +26,7 @@ def read_graph(network: Network, input_shape: InputShape) -> Graph:
     Parameters
     ----------
     network : mxnet.gluon.Block, mxnet.sym.Symbol or path
-        A path is that of an exported ``-symbol.json``.
+        A path leads to an exported ``-symbol.json``.
     input_shape : tuple of int, or dict of str to tuple of int
         Shape of the input `data`, with the batch axis; a dict of input names to shapes for networks with several inputs.
 

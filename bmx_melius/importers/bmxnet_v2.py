@@ -1,9 +1,9 @@
 """Importer of checkpoints of BMXNet-v2, the fork of MXNet in which the networks of the paper were trained.
 
-There are two kinds of files. Exported files (``arg:NAME`` and ``aux:NAME``) contain full parameter names, which equal those of this project
-except for the number in the prefix of the network. Files written by ``save_parameters`` contain structural names, paths through the blocks
-of BMXNet-v2; they store the last stage twice, as ``current_stage.*`` and as ``layer3.1.*``. Their modules are matched in the order in which
-data flows through them. All shapes are checked against those inferred for the network.
+There are two kinds of files. Exported files (``arg:NAME`` and ``aux:NAME``) contain full parameter names, which equal the names in this
+project except for the number in the prefix of the network. Files written by ``save_parameters`` contain structural names, paths through the
+blocks of BMXNet-v2; they store the last stage twice, as ``current_stage.*`` and as ``layer3.1.*``. Their modules are matched in the order
+in which data flows through them. All shapes are checked against those inferred for the network.
 """
 
 import collections
@@ -23,8 +23,8 @@ _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')
 # Weight shape of the first convolution -> initial_layers.
 _STEMS = {(32, 3, 3, 3): 'grouped_stem', (64, 3, 7, 7): 'imagenet', (64, 3, 3, 3): 'thumbnail'}
-_SIZE = 64  # pixels; an image size that all networks but those of one size accept, small so that shape inference is quick
-_HIDDEN = re.compile(r'features\.|_qdense')  # fully connected layers before that of the classes
+_SIZE = 64  # pixels; an image size that all networks accept unless they have one size, small so that shape inference is quick
+_HIDDEN = re.compile(r'features\.|_qdense')  # fully connected layers before the output layer
 _STAGE = re.compile(r'stage\d+')
 _SECTIONS = re.compile(r'(features|layer\d+|finalize|output)\.')
 
@@ -52,7 +52,7 @@ def load_reference_parameters(net: mx.gluon.HybridBlock, filename: Union[str, os
     Raises
     ------
     UserError
-        If the file is not a checkpoint, or that of another network; the message names the first difference.
+        If the file is not a checkpoint, or belongs to another network; the message names the first difference.
 
     Examples
     --------
@@ -108,8 +108,8 @@ def _read(filename):
 def _match_full_names(net, arrays, filename):
     # Binary layers of shortcuts have no number there.
     names = {key: key.partition(':')[2].replace('_sc_qconv_', '_sc_qconv0_') for key in arrays}
-    # All names have the prefix of the network, except those of layers created outside of its name scope: the output layer of ResNetE, and
-    # all layers of ResNet and BiNet, whose names begin with those of stages and layers.
+    # All names have the prefix of the network, except in layers created outside of its name scope: the output layer of ResNetE, and
+    # all layers of ResNet and BiNet, whose names begin with the names of stages and layers.
     ((network, _),) = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
     prefix = '' if _STAGE.fullmatch(network) else f'{network}_'
     keys = {name[len(prefix) :] if name.startswith(prefix) else name: key for key, name in names.items()}
@@ -175,7 +175,7 @@ def _flow_order(key):
 
 
 def _shapes(net):
-    """Return the shapes of the parameters by name, in order, by shape inference: deferred ones are still unknown."""
+    """Return the shapes of the parameters by name, in order, by shape inference: deferred shapes are still unknown."""
     size = getattr(net, 'input_size', None) or _SIZE
     graph = read_graph(net, (1, 3, size, size))
     inferred = {node.name: node.shape for node in graph.parameters + graph.statistics}

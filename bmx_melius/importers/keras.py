@@ -57,7 +57,7 @@ def read_keras_layers(path):
         raise UserError("reading Keras files needs h5py, which is not installed: pip install 'bmx-melius[larq]'")
     path = os.path.abspath(os.fspath(path))
     with open(path, 'rb'):
-        pass  # the error of Python names the file, that of h5py does not
+        pass  # Python's error names the file, h5py's does not
     line, _, elements = _run_reader(path).partition(b'\n')
     answer = json.loads(line)
     if 'error' in answer:

@@ -3,8 +3,8 @@
 Each function yields the results of `score_part` as parts are finished, in any order. At most `PARTS_PER_WORKER` parts for each worker are
 submitted and not finished, so that queues do not grow with the number of images, and no worker waits for the next part. Workers need this
 package, the packed files and the images under the same paths. A part whose worker is killed is computed again by another one, at most
-`RETRIES` times; then `UserError` is raised. Local processes are killed all together when one of them is; there the limit is that of losses
-between two parts that are finished.
+`RETRIES` times; then `UserError` is raised. Local processes are killed all together when one of them is; there the limit is the limit of
+losses between two parts that are finished.
 """
 
 import concurrent.futures
@@ -46,7 +46,7 @@ def _in_flight(parts, workers, submit, wait):
     submit : callable
         part -> future
     wait : callable
-        set of futures -> those of them that are finished, at least one
+        set of futures -> the finished futures, at least one
     """
     parts, running = iter(parts), set()
     while True:

@@ -32,7 +32,7 @@ class EncodedImage:
     file : str
         Absolute path.
     size : int
-        Bytes in `file`; 0 if it cannot be read. Those of a record extend to the next one that the index names.
+        Bytes in `file`; 0 if it cannot be read. A record extends to the next one that the index names.
     offset : int or None
         First byte in `file`; None: the image is the whole file.
     in_record : bool
@@ -90,7 +90,7 @@ class _LinkedImage(EncodedImage):
 
     @property
     def place(self):
-        return None  # that of another image; an archive that is named twice has another image twice
+        return None  # of another image; an archive that is named twice has another image twice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Listing:
     _states: Sequence[int]
 
     def changes(self):
-        """List the sources again, and compare the files with those of the listing by size and time of modification.
+        """List the sources again, and compare the files with the listing by size and time of modification.
 
         Returns
         -------
@@ -264,7 +264,7 @@ def _images_in_file(path, file, remarks):
     size = 0
     with contextlib.suppress(OSError):  # a broken link, or a file that was removed after the listing: one of millions, not an error of all
         size = os.path.getsize(file)
-    return [EncodedImage(path, path if path == file else file, size)]  # one string instead of two equal ones: there may be millions
+    return [EncodedImage(path, path if path == file else file, size)]  # one string instead of two equal strings: there may be millions
 
 
 def _images_in_records(path, file, remarks):
@@ -309,7 +309,7 @@ def _content_of(member, files):
 
 
 def _is_visible_image(member):
-    """Return whether the name of a member of an archive is that of an image; ``._a.jpg``, which macOS adds for ``a.jpg``, is not."""
+    """Return whether a member of an archive has the name of an image; ``._a.jpg``, which macOS adds for ``a.jpg``, is not."""
     return member.lower().endswith(SUFFIXES) and not _is_hidden(member)
 
 

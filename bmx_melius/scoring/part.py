@@ -93,7 +93,7 @@ def score_part(scoring: Scoring, part: Part) -> Tuple[int, int, int]:
     Raises
     ------
     UserError
-        If the network cannot be read, differs from that of the job, or gives scores that are not finite, or if the memory is exhausted.
+        If the network cannot be read, differs from the job's, or gives scores that are not finite, or if the memory is exhausted.
     OSError
         If the file cannot be written.
     """

@@ -63,7 +63,7 @@ class BatchQueue:
     def take(self, now):
         """Remove and return the next batch, a list of requests in their order of arrival; empty if no group is ready.
 
-        Of several ready groups, that with the oldest request is taken.
+        Of several ready groups, the one with the oldest request is taken.
         """
         ready = [group for group in self._groups if self._ready_at(group) <= now]
         if not ready:

@@ -41,7 +41,7 @@ class Batcher:
     max_batch : int
         Images of a batch.
     max_delay : float
-        Seconds for which the first request of a batch waits for further ones although a worker is idle.
+        Seconds for which the first request of a batch waits for others although a worker is idle.
     workers : int
         Batches that are computed at the same time.
     observe : callable
@@ -54,7 +54,7 @@ class Batcher:
         self._idle, self._observe, self._timer = workers, observe, None
 
     async def run(self, network, arrays):
-        """Run a network on arrays, possibly together with those of other requests.
+        """Run a network on arrays, possibly together with the arrays of other requests.
 
         Parameters
         ----------

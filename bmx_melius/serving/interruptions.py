@@ -33,7 +33,7 @@ class Interruptions:
         Parameters
         ----------
         receive : callable
-            That of ASGI, for a request whose body has been read.
+            ASGI's, for a request whose body has been read.
         """
         watch = asyncio.ensure_future(self._watch(receive, asyncio.current_task()))
         try:

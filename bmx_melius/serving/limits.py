@@ -19,7 +19,7 @@ class Limits:
     max_batch : int
         Images of a run, and of a request.
     max_delay : float
-        Seconds for which the first image of a batch may wait for further ones while a worker is idle.
+        Seconds for which the first image of a batch may wait for others while a worker is idle.
     queue : int
         Requests for one network that may be in progress: being read, waiting or computed.
     upload_bytes : int
@@ -71,7 +71,7 @@ class Refusal(Exception):
 
 
 class Admission:
-    """Number of requests in progress, which is bounded. Used by one thread, that of the event loop.
+    """Number of requests in progress, which is bounded. Used only by the thread of the event loop.
 
     Parameters
     ----------

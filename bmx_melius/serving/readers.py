@@ -64,7 +64,7 @@ class Readers:
         return arrays[0]
 
     async def arrays(self, body, length, input_names, output_names):
-        """Return the `InferenceRequest` of a body; arguments and errors are those of `tensors.parse_request`."""
+        """Return the `InferenceRequest` of a body; arguments and errors as for `tensors.parse_request`."""
         head = {'length': length, 'inputs': input_names, 'outputs': output_names}
         found, arrays = await self._read(_PIXELS_PER_CHARACTER * len(body), head, body)
         return InferenceRequest(found['id'], arrays, [tuple(output) for output in found['outputs']])

@@ -1,6 +1,6 @@
 """Requests and responses of the Open Inference Protocol (KServe V2): arrays as JSON, or binary after the JSON header.
 
-The binary form is that of the protocol's extension ``binary_tensor_data``: the header ``Inference-Header-Content-Length`` is the length of
+The binary form follows the protocol's extension ``binary_tensor_data``: the header ``Inference-Header-Content-Length`` is the length of
 the JSON part, and arrays follow as little-endian float32. Reading an image of 224 x 224, 150,528 numbers, takes a thousand times as long
 from JSON.
 """
@@ -54,7 +54,7 @@ def parse_request(body, header_length, input_names, output_names):
     header_length : str or None
         Value of the header ``Inference-Header-Content-Length``; None if there is no binary part.
     input_names, output_names : list of str
-        Those of the network.
+        Of the network.
 
     Returns
     -------

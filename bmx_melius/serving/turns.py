@@ -1,4 +1,4 @@
-"""Turns of requests that are read: cheap ones first, and a process that expensive ones cannot have, so that others wait less for them."""
+"""Turns of requests that are read: cheap requests first, and a process that expensive requests cannot have, so that others wait less."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ class Turns:
     """A number of turns at the same time. Used in one event loop.
 
     Next is the waiting request whose arrival plus a time in proportion to its cost is earliest. So cheap requests do not
-    wait for expensive ones that came shortly before them, and expensive ones do not wait for ever.
+    wait for expensive requests that came shortly before them, which do not wait for ever.
 
     Parameters
     ----------

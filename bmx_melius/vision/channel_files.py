@@ -1,6 +1,6 @@
 """Image files with any number of channels: arrays of NumPy (``.npy``), and TIFF files, of 8 or 16 bits without a sign.
 
-Pillow reads files with at most four channels. Of a TIFF file with others it gets the strips or tiles as those of a gray image, whose rows
+Pillow reads files with at most four channels. Of a TIFF file with others it gets the strips or tiles as of a gray image, whose rows
 have the channels of a pixel side by side, and so decompresses them. tifffile would be another dependency of
 every installation, and needs imagecodecs to decompress LZW and JPEG.
 """

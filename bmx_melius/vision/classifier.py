@@ -62,7 +62,7 @@ class Classifier:
         return exponentials / exponentials.sum(axis=1, keepdims=True)
 
     def most_probable(self, scores, top):
-        """Yield the `top` most probable classes of each image, the most probable one first, of equal ones that with the lower number.
+        """Yield the `top` most probable classes of each image, the most probable class first; equally probable classes by number.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ def number_of_classes(shapes, name):
 
 
 def require_finite(scores, name, images):
-    """Raise `UserError` unless all scores, (N, classes), are finite; `name` is that of the network, `images` those of the N images."""
+    """Raise `UserError` unless all scores, (N, classes), are finite; `name` and `images` name the network and the N images."""
     finite = np.isfinite(scores).all(axis=1)
     if not finite.all():
         raise UserError(

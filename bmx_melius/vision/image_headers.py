@@ -1,7 +1,7 @@
 """Cost of decoding an image file, read from its headers without a decoder.
 
 A decoder allocates the pixels that a file announces, and a progressive JPEG file is decoded as often as it has scans. Pillow announces the
-number of pixels of most files before it allocates anything, but not that of WebP files, nor the tiles of TIFF files, and never the number
+number of pixels of most files before it allocates anything, but not of WebP files, nor the tiles of TIFF files, and never the number
 of scans. What else a file makes a decoder allocate, its headers often only bound from above: `Cost.possible`.
 """
 
@@ -21,7 +21,7 @@ _WITHOUT_LENGTH = (*range(0x01, 0xC0), *range(0xD0, 0xD9))  # the decoder contin
 _FRAMES = (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0))  # their segments announce the size
 _END_OF_IMAGE, _START_OF_SCAN = 0xD9, 0xDA
 _GIF_BLOCK = re.compile(b'[!,;]')  # Pillow skips other bytes between blocks
-_DIRECTORIES = ((0xE1, b'Exif\0\0'), (0xE2, b'MPF\0'))  # markers and starts of segments with a directory like that of a TIFF file
+_DIRECTORIES = ((0xE1, b'Exif\0\0'), (0xE2, b'MPF\0'))  # markers and starts of segments with a directory as in a TIFF file
 
 # Bytes of memory per pixel that Pillow and `pixels` take at most. The other formats take 14 or fewer, within `MAX_BYTES` for each image.
 _BYTES_PER_PIXEL = {'BMP': 8, 'GIF': 12, 'JPEG': 14, 'PNG': 14, 'TIFF': 9, 'WebP': 17}

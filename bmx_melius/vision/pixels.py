@@ -51,7 +51,7 @@ class Format:
 
 
 PNG_START = b'\x89PNG\r\n\x1a\n'
-# The formats that are read. Pillow has readers of many others; that of EPS executes the file by another program.
+# The formats that are read. Pillow has readers of many others; the reader of EPS executes the file by another program.
 FORMATS = (
     Format('JPEG', 'JPEG', ('.jpg', '.jpeg'), re.compile(rb'\xff\xd8\xff')),  # also with further images (MPO), as phones write them
     Format('PNG', 'PNG', ('.png',), re.compile(re.escape(PNG_START))),
@@ -65,7 +65,7 @@ FORMATS = (
 FORMAT_NAMES = ', '.join(form.name for form in FORMATS[:-1]) + f' or {FORMATS[-1].name}'  # in messages
 SUFFIXES = tuple(sorted(suffix for form in FORMATS for suffix in form.suffixes))  # of the files in folders that are images
 MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a file of kilobytes can hold gigabytes of one colour
-MAX_FILE_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression
+MAX_FILE_BYTES = 1 << 31  # of an image file: more than the largest image that is decoded, without compression
 _PIXELS_AT_ONCE = 1 << 18  # converted with integers of 32 and 64 bits: of a whole image they would take gigabytes
 _PROCESS_BYTES = MAX_BYTES + (256 << 20)  # of a process that decodes an image
 _PROCESS_SECONDS = 60
@@ -103,11 +103,11 @@ def require_file_size(size: int, name: Union[str, 'os.PathLike[str]']) -> None:
 def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     """Decode an image file: its first picture, rotated by its EXIF orientation, without transparency, 8 bits per channel.
 
-    Of channels with 16 bits the upper 8 are used. A network with one channel gets the luma that a JPEG file stores, or that of the colours.
-    One with other channels than 1 or 3 gets those of an .npy or TIFF file, as they are stored. docs/data.md, Image files, has the rule as a
-    table.
+    Of channels with 16 bits the upper 8 are used. A network with one channel gets the luma that a JPEG file stores, or the luma of the
+    colours. With a number of channels other than 1 and 3, it gets the channels of an .npy or TIFF file, as they are stored. docs/data.md, Image
+    files, has the rule as a table.
 
-    Takes at most `image_headers.MAX_BYTES` of memory beside `content`: files that announce more are refused, and those of which the headers
+    Takes at most `image_headers.MAX_BYTES` of memory beside `content`: files that announce more are refused, and files of which the headers
     do not say it are decoded by a separate process with this limit.
 
     Sets Pillow's `LOAD_TRUNCATED_IMAGES` to False for the process: GluonCV sets it to True when it is imported, and the missing part of an
@@ -235,7 +235,7 @@ _GRAY_MODES = ('1', 'L', 'LA', 'La', 'I', 'I;16', 'I;16B', 'I;16L', 'I;16N')  # 
 def from_pillow(image: 'PIL.Image.Image', channels: int) -> np.ndarray:
     """Return the pixels of a Pillow image as (height, width, channels) uint8, RGB or gray, without transparency.
 
-    Raises `UserError` for modes that have no such pixels, as that of floating-point numbers, and for other numbers of channels.
+    Raises `UserError` for modes that have no such pixels, as floating-point numbers, and for other numbers of channels.
     """
     if channels not in (_GRAY, _RGB):
         raise UserError(f'a PIL image has no {channels} channels: give an array (height, width, {channels})')

@@ -41,7 +41,7 @@ class InputSpec:
     resize : int or None
         Length of the short side before the crop, at least `size`. None: resize to `size` x `size` without a crop.
     mean, std : tuple of float
-        One value per channel, for pixels of 0 to 255. The defaults are those of ImageNet.
+        One value per channel, for pixels of 0 to 255. The defaults are ImageNet's.
 
     Raises
     ------

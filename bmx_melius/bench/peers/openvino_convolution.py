@@ -7,7 +7,7 @@ _RUNS = 50  # profiled runs
 def prepare(arguments, array, threads):
     """Prepare the peer.
 
-    The number of channels is that of `array`. Facts: the kernel that computes the convolution, and its time without the binarization in
+    The number of channels is taken from `array`. Facts: the kernel that computes the convolution, and its time without the binarization in
     seconds, as profiled by OpenVINO.
     """
     import openvino.runtime as ov

@@ -85,7 +85,7 @@ void require_arrays(const Pointer* arrays, size_t count, const char* name) {
     }
 }
 
-// `shapes`: 4 numbers for each input, of which flat ones have 2.
+// `shapes`: 4 numbers for each input, of which flat shapes have 2.
 bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
     require_non_null(shapes, "input_shapes");
     std::vector<bmx::Shape> inputs;

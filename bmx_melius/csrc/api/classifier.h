@@ -33,7 +33,7 @@ class Classifier {
     const Description& description() const { return description_; }
     const Shape& input_shape() const { return shape_; }  // (1, channels, size, size)
 
-    // Returns the `top` most probable classes, the most probable one first, of equal ones that with the lower number.
+    // Returns the `top` most probable classes, the most probable class first; equally probable classes by number.
     // threads: see threads_of_run. Throws Error.
     std::vector<Class> classify(const Pixels& image, size_t top, int threads) const;
 

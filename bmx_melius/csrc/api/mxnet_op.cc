@@ -1,6 +1,6 @@
 // The MXNet operator `bmx_melius_packed`, which runs a packed program. The only file that depends on MXNet.
 //
-// Its inputs are those of the program, followed by the words of the program (int32). Its attribute, from which shapes
+// Its inputs are the program's, followed by the words of the program (int32). Its attribute, from which shapes
 // are inferred, is described in deployment/program/packed_operator.py. MXNet does not distinguish repeated runs of one
 // operator from new operators, so prepared programs and decoded attributes are cached here for the whole process.
 #include <mxnet/lib_api.h>

@@ -98,7 +98,7 @@ constexpr bool has_i8mm(unsigned long hwcap, unsigned long hwcap2) {
 }
 
 // Returns whether a processor with dot products has byte lookups that are as fast as additions, on which the binary
-// kernels of dotprod rely. According to LLVM's models, processors without dot products have slower ones, and so has
+// kernels of dotprod rely. According to LLVM's models, processors without dot products have slower lookups, and so has
 // Neoverse V1.
 constexpr bool has_fast_lookups(unsigned long hwcap, unsigned long hwcap2) {
     return !(hwcap & kSve) || (hwcap2 & kSve2);
@@ -174,7 +174,7 @@ std::vector<InstructionSet> supported_instruction_sets() {
 #endif
 #ifdef BMX_HAVE_DOTPROD
     if (cpu_has_dotprod()) {
-        if (cpu_has_fast_lookups()) {  // these kernels always compute 32 filters, those of neon as few as 4
+        if (cpu_has_fast_lookups()) {  // these kernels always compute 32 filters, neon's as few as 4
             add(binary_kernels_dotprod(), float_kernels_neon(), int8_kernels_dotprod());
             sets.back().binary_narrow = &binary_kernels_neon();
         } else {

@@ -23,9 +23,9 @@ struct InstructionSet {
     std::vector<SmallMapKernels> binary_small;  // in ascending order; `binary` is for larger maps
     const BinaryKernels* binary_narrow;         // for groups of few filters; or nullptr
     const FloatKernels* floats;                 // the same bits with every instruction set
-    const FloatKernels* products;  // for stems and matrix products of many rows; those of amx round differently
-    const Int8Kernels* int8;       // the same numbers with every instruction set
-    const FloatKernels* bf16;      // the same in bfloat16; `floats` if this build or this CPU has no such kernels
+    const FloatKernels* products;               // for stems and matrix products of many rows; amx rounds differently
+    const Int8Kernels* int8;                    // the same numbers with every instruction set
+    const FloatKernels* bf16;  // the same in bfloat16; `floats` if this build or this CPU has no such kernels
 
     const BinaryKernels* binary_for(int64_t pixels) const;
 };
@@ -39,7 +39,7 @@ const std::vector<InstructionSet>& instruction_sets();
 const InstructionSet* find_instruction_set(const std::string& name);
 
 // Returns the best instruction set, or the one named by the environment variable BMX_MELIUS_ISA, which is read once;
-// `products` are those of the precision: with Precision::exact, `floats`. Throws Error at every call if that one is not
+// `products` belong to the precision: with Precision::exact, `floats`. Throws Error at every call if that one is not
 // available.
 InstructionSet chosen_instruction_set(Precision precision);
 

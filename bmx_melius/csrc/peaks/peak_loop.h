@@ -19,7 +19,7 @@ namespace {  // each instruction set compiles its own copy with its own flags
 
 constexpr size_t kCacheBytes = 16384;  // of operands, half of a first-level cache
 
-// body(iterations) performs `macs` multiply-accumulates per iteration. `iterations`: those of one interval, about 20
+// body(iterations) performs `macs` multiply-accumulates per iteration. `iterations`: of one interval, about 20
 // microseconds.
 template <typename Body>
 double fastest_rate(double seconds, double macs, const Body& body, long iterations = 20000) {
@@ -88,7 +88,7 @@ double rate_of_chains(Operands operands, double seconds, double macs, const Sum&
 
 }  // namespace
 
-// Methods of the instruction sets; those of float and of 8-bit layers have `float` and `int8` in their names.
+// Methods of the instruction sets; methods of float and of 8-bit layers have `float` and `int8` in their names.
 double popcount_reference(Operands operands, double seconds);
 double float_reference(Operands operands, double seconds);
 double int8_reference(Operands operands, double seconds);

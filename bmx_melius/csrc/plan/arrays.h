@@ -23,8 +23,8 @@ class Arrays {
     // Returns the weights of a float convolution, of float16 weights as well.
     std::vector<float> conv_weights(int i) const;
 
-    // Returns the weights of a binary convolution with those of a plane repeated for all planes, or nothing if there is
-    // one plane.
+    // Returns the weights of a binary convolution with the weights of a plane repeated for all planes, or nothing if
+    // there is one plane.
     std::vector<uint32_t> repeated_weights(int i) const;
 
     // Returns an array with a number for each input channel of the operation.

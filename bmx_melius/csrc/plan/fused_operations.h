@@ -47,7 +47,7 @@ class FusedOperations {
     // Returns what follows a convolution, from operation `next` of its group up to the elementwise operations.
     Normalization normalization_after(const Group& group, size_t next) const;
 
-    // Returns the position of the first elementwise operation among those of a group.
+    // Returns the position of the first elementwise operation in a group.
     size_t first_elementwise(const Group& group) const;
 
     // Returns a stage without its operand, if that is a value.

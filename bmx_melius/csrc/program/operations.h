@@ -54,7 +54,7 @@ struct FieldPlace {
 // Throws Error with the place, the field, and the number that is there.
 [[noreturn]] void refuse(const FieldPlace& place, const std::string& field, int64_t number);
 
-// Returns the value that operation `number` computes from earlier ones. Throws Error with its name if it does not
+// Returns the value that operation `number` computes from earlier values. Throws Error with its name if it does not
 // accept them.
 Value result_of(size_t number, const Operation& operation, const std::vector<Value>& values);
 

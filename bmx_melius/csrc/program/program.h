@@ -1,5 +1,5 @@
-// Reader of packed programs: their format is documented in deployment/program/program.py, their validation is that of
-// reader.py there.
+// Reader of packed programs: their format is documented in deployment/program/program.py, their validation is the same
+// as in reader.py there.
 #pragma once
 #include <cstddef>
 #include <cstdint>

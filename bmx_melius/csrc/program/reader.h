@@ -1,5 +1,5 @@
 // Sequential reader of the words of a program, the only place that knows where each of them is. Nothing is used before
-// it has been checked, nor allocated in proportion to a number that has not been. The checks are those of
+// it has been checked, nor allocated in proportion to a number that has not been. The checks are the same as in
 // deployment/program/reader.py, in the same order, so that both refuse a program at the same place.
 #pragma once
 #include <cmath>

@@ -126,7 +126,7 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
 
 // Convolves a part. `scratch` begins with the expanded row under the first row of the part.
 void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
-    // The results of the convolution, beginning with those of the first row.
+    // The results of the convolution, beginning with the first row.
     View sums = memory.view(spec_.output);
     if (chain_.empty()) {
         sums.data = sums.at(part.row_begin * sums.row);

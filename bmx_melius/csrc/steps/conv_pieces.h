@@ -15,7 +15,7 @@ struct PieceRange {
 struct ConvRows {
     const float* inputs;     // of the first pixel
     ptrdiff_t input_pixel;   // elements between the inputs of neighbouring pixels
-    const int32_t* columns;  // positions of the inputs of the first group; nullptr: those of rows filled tap by tap
+    const int32_t* columns;  // positions of the inputs of the first group; nullptr: for rows filled tap by tap
     int pixels;
     float* outputs;  // all outputs of the first pixel
     ptrdiff_t output_pixel;
@@ -36,7 +36,7 @@ class ConvPieces {
     int inputs() const { return group_inputs_ * taps_; }  // of an output
 
     // Fills the positions of the inputs of the first group in a map with `pixel` elements between the positions of
-    // neighbouring tap columns, and `row` between those of neighbouring tap rows.
+    // neighbouring tap columns, and `row` between neighbouring tap rows.
     void fill_columns(ptrdiff_t pixel, ptrdiff_t row, int32_t* columns) const;
 
     void multiply(const ConvRows& rows, const PieceRange& range) const;
@@ -54,7 +54,7 @@ class ConvPieces {
     const FloatKernels* kernels_;
     int taps_, kernel_w_, group_inputs_;
     std::vector<Piece> pieces_;
-    // Positions of the inputs of each group in rows filled tap by tap; empty if those of a group are consecutive.
+    // Positions of the inputs of each group in rows filled tap by tap; empty if a group's inputs are consecutive.
     std::vector<int32_t> columns_;
     Constants<uint8_t> weights_;
     Normalization after_;

@@ -195,7 +195,7 @@ Range clipped(int64_t begin, int length, int64_t size) {
 }
 
 // Calls visit(x, pixels, first, size) for the windows of row y of a pooled map: `pixels` outputs from column x on,
-// whose windows are equal, that of the first one begins at column `first`. The offsets of its `size` pixels are stored.
+// whose windows are equal, the first window begins at column `first`. The offsets of its `size` pixels are stored.
 template <class RowOffset, class Visit>
 void visit_windows(const Attributes& a, const Value& map, int64_t y, int64_t width, const RowOffset& row_offset,
                    ptrdiff_t pixel, ptrdiff_t* offsets, const Visit& visit) {

@@ -30,8 +30,8 @@ class PackedInput {
     PackedInput(const BinaryKernels& kernels, const BinaryConv& conv, const Attributes& attributes,
                 std::vector<Segment> segments);
 
-    // Returns the weights for the order of the units in packed pixels, which differs from that of the file; empty if it
-    // does not.
+    // Returns the weights for the order of the units in packed pixels, which differs from the order in the file; empty
+    // if it does not.
     std::vector<uint32_t> reordered(const uint32_t* weights) const;
 
     // `kept`: number of rows of the padded map that are in memory at a time.

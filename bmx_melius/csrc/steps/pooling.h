@@ -11,7 +11,7 @@ struct PoolWindow {
     size_t offsets_bytes() const { return round_up(sizeof(ptrdiff_t) * kernel_h * kernel_w, 64); }
 };
 
-// The part of a map under a window of average pooling, and the number of positions that count: those of padding, too,
+// The part of a map under a window of average pooling, and the number of positions that count: padding, too,
 // if the operation says so, but only within the padded map.
 struct AverageWindow {
     int64_t top, left, bottom, right, count;

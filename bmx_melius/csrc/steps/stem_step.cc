@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxKernel = 255;
 constexpr int kLine = 16;      // floats per cache line
-constexpr int kRowsAhead = 2;  // rows of the image are prefetched while earlier ones are computed
+constexpr int kRowsAhead = 2;  // rows of the image are prefetched while earlier rows are computed
 
 }  // namespace
 
@@ -60,7 +60,7 @@ StemStep::Window StemStep::rows_under(size_t ring) const {
     return {1, 1, 0};
 }
 
-// Returns the geometry of a ring. Ring 0 holds rows of the input, ring i those of layer i - 1.
+// Returns the geometry of a ring. Ring 0 holds rows of the input, ring i rows of layer i - 1.
 StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) const {
     const bool before_layer = number < spec_.layers.size();
     const Value& map = values[number == 0 ? spec_.input : spec_.layers[number - 1].value];

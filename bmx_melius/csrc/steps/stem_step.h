@@ -51,7 +51,7 @@ class StemStep : public Step {
     // Ring buffer of rows of a map, each with all channels.
     struct Ring {
         int height, width, channels, depth;
-        int left;           // elements before column 0; the last ones are padding
+        int left;           // elements before column 0; the last elements are padding
         ptrdiff_t channel;  // elements between channels
         float padding;
         size_t bytes() const { return sizeof(float) * channel * channels * depth; }

@@ -52,7 +52,7 @@ void name_thread() {}
 
 // Blocks signals while threads are started. They inherit the mask, so signals go to the threads of the program.
 //
-// sigprocmask, because pthread_sigmask of glibc 2.32 and newer does not exist under the same version in older ones.
+// sigprocmask, because pthread_sigmask of glibc 2.32 and newer does not exist under the same version in older releases.
 // POSIX specifies it only for processes with one thread; on Linux both are the same system call, for the calling
 // thread.
 class BlockedSignals {

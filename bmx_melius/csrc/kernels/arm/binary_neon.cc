@@ -2,7 +2,7 @@
 //
 // The layout of the prepared weights is [strip][tap][unit][filter]; a strip has up to 32 filters, 8 vectors. Blocks of
 // a strip and up to 3 pixels (more of narrower strips) keep their sums in 24 registers. Each vector costs an exclusive
-// or, a count of the bits of bytes and an addition of bytes. Sums of bytes are added to those of 32 bits before they
+// or, a count of the bits of bytes and an addition of bytes. Sums of bytes are added to sums of 32 bits before they
 // can overflow.
 #include <arm_neon.h>
 

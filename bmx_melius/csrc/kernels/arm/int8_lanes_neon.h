@@ -62,7 +62,7 @@ struct Lanes {
     static Integers nearest(Reals x, float low, float high) {
         return vcvtnq_s32_f32(vmaxq_f32(vminnmq_f32(x, vdupq_n_f32(high)), vdupq_n_f32(low)));
     }
-    // Words whose first byte is that of `byte`, the others those of `words`.
+    // Words with the first byte of `byte` and the other bytes of `words`.
     static Integers before(Integers byte, Integers words) { return vsliq_n_s32(byte, words, 8); }
 };
 

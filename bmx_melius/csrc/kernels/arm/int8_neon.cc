@@ -80,7 +80,7 @@ class PairedProducts {
         });
     }
 
-    // Adds the products of a word, or of two, of each pixel, and moves to the next ones.
+    // Adds the products of a word, or of two, of each pixel, and moves to the next words.
     template <int kPeriod, int words, int pixels>
     [[gnu::always_inline]] void add_words(const uint8_t* (&first)[pixels], const uint8_t* (&second)[pixels],
                                           const int8_t*& weights, Halves<pixels>& halves) const {

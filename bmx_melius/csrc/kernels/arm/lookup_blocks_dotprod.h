@@ -33,8 +33,8 @@ struct StepOperands {
     }
 };
 
-// Looks up the numbers of both pairs for the filters of a strip. Those of the second pair take the registers of the
-// weights: all 32 would not suffice otherwise.
+// Looks up the numbers of both pairs for the filters of a strip. The numbers of the second pair take the registers of
+// the weights: all 32 would not suffice otherwise.
 [[gnu::always_inline]] inline void look_up_numbers(const Table (&tables)[2], Vector& weights, Vector& first) {
     asm volatile(
         "tbl %0.16b, {%4.16b}, %2.16b\n\ttbl %1.16b, {%4.16b}, %3.16b\n\t"

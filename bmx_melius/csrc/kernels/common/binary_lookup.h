@@ -2,7 +2,7 @@
 //
 // A step covers four elements (a nibble) of a pair of pixels and 32 filters, a strip: the activations of the pair
 // select a table of 16 bytes, and a byte shuffle looks up one byte in it for each filter, with the weights as indices.
-// The low half of the byte is the number of the first pixel, the high half that of the second.
+// The low half of the byte is the number of the first pixel, the high half of the second.
 //
 // The tables do not hold the number of differing elements d, which is 0 to 4, but a number e that is 0 to 2, so that
 // more of them can be added before a half overflows. With |x| the number of set bits of x and odd(x) = |x| % 2,
@@ -98,7 +98,7 @@ inline void prepare_weights(const BinaryConv& conv, const uint32_t* words, void*
     });
 }
 
-// --- sums (ByteSums, those of up to kMaxUnits units, is in the headers of vectors)
+// --- sums (ByteSums, for up to kMaxUnits units, is in the headers of vectors)
 
 // Adds `blocks` blocks of kSteps steps, in sums of kSum, of kPairs pairs of pixels and kStrips strips, `strip_bytes`
 // apart. The weights of the first strip begin at `weights`. Pointers move on.
@@ -157,7 +157,7 @@ inline const Piece* end_of_sum(const Piece* piece) {
 }
 
 // Adds the pieces from `piece` up to the end of a sum, for kPairs pairs of pixels and kStrips strips. `offsets` belong
-// to the window of the first pair, those of the second one are `to_second` behind them.
+// to the window of the first pair, the second pair's are `to_second` behind them.
 template <int kStrips, int kPairs>
 [[gnu::always_inline]] inline void add_pieces(const Piece* piece, const uint16_t* offsets, ptrdiff_t to_second,
                                               const uint8_t* weights, size_t strip_bytes,

@@ -82,7 +82,7 @@ void with_vectors(int vectors, const Body& body) {
     body(std::integral_constant<int, kVectors>());
 }
 
-// Calls convolve_strip(vectors, shape, strip) for each strip of a run. `vectors`, those of its kernel, is a constant.
+// Calls convolve_strip(vectors, shape, strip) for each strip of a run. `vectors`, its kernel's vectors, is a constant.
 template <int kFilters, typename ConvolveStrip>
 void for_each_strip_of_vectors(const BinaryConvRun& run, const ConvolveStrip& convolve_strip) {
     const BinaryConv& conv = *run.conv;

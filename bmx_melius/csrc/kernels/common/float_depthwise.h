@@ -47,7 +47,7 @@ void depthwise_tile(const DepthwiseRow& row, const T* x, int c, float* output) {
     });
 }
 
-// Computes tiles of `pixels` outputs as long as these are left, and then smaller ones.
+// Computes tiles of `pixels` outputs as long as these are left, and then smaller tiles.
 template <int stride, int pixels, class T>
 void depthwise_tiles(const DepthwiseRow& row, const T* x, int begin) {
     for (; begin + pixels <= row.pixels; begin += pixels) {

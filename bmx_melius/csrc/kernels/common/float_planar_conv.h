@@ -52,7 +52,7 @@ void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, i
             });
         });
     }
-    // One output after the other, so that results are stored while the last products of the next ones are computed.
+    // One output after the other, so that results are stored while the last products of the next are computed.
     const auto finish = [&](const auto& normalized) {
         const Real lowest = Lanes::broadcast(pass.last && row.epilogue.relu ? 0 : -INFINITY);
         unrolled<outputs>([&](auto o) {

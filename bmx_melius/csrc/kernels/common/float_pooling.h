@@ -14,7 +14,7 @@ Real pooled(const float* x, const ptrdiff_t* window, int window_size, int count,
     return best;
 }
 
-// Normalization is monotone, so the maximum is that of the largest or, for a negative scale, of the smallest integer.
+// Normalization is monotone, so the maximum comes from the largest or, for a negative scale, from the smallest integer.
 Real pooled(const int16_t* x, const ptrdiff_t* window, int window_size, int count, const Normalization& normalized) {
     using Integers = Lanes::Integers;
     Integers high = Lanes::load_integers(x + window[0], count), low = high;

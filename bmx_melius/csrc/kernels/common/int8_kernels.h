@@ -83,7 +83,7 @@ struct MaxRow {
 // Blocks of filters that read the same words of a pixel: lane l of a block reads the words first_word + i * period +
 // l % period, where i = 0 to words - 1.
 struct Int8Blocks {
-    const int8_t* weights;  // [tap][i][block][lane][byte]; those of missing filters and channels are 0
+    const int8_t* weights;  // [tap][i][block][lane][byte]; 0 for missing filters and channels
     int count;              // of blocks, 1 to kInt8Blocks
     int first_word, words, period;
     int first_output, outputs;  // channels that are written

@@ -92,8 +92,8 @@ inline int nearest(float x) {
 }
 inline int nearest(int16_t x) { return x; }
 
-// Rescaling keeps the order of numbers, or reverses it where the slope is negative: the largest result is that of the
-// largest or, where ~n replaces n, of the smallest number of a window.
+// Rescaling keeps the order of numbers, or reverses it where the slope is negative: the largest result comes from the
+// largest or, where ~n replaces n, from the smallest number of a window.
 template <class Y, class Rescale>
 void rescale_largest(const RescaleRow& row, const int16_t* x, Y* y, const Rescale& rescaled, int count) {
     int16_t flips[kLoopChannels], best[kLoopChannels];

@@ -39,8 +39,8 @@ struct NarrowVector {
 // --- rescaling -----------------------------------------------------------------------------------
 
 // Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the factor is
-// negative: the largest result is that of the largest or, if `kFlips`, where ~n replaces n, of the smallest number of a
-// window. kWindow: its size, or 0.
+// negative: the largest result comes from the largest or, if `kFlips`, where ~n replaces n, from the smallest number of
+// a window. kWindow: its size, or 0.
 template <class Lanes, int kWindow, bool kFlips>
 void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     using Shorts = typename Lanes::Shorts;

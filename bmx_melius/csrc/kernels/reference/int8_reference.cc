@@ -1,4 +1,4 @@
-// Kernels of 8-bit layers in plain loops, with which those of instruction sets are compared.
+// Kernels of 8-bit layers in plain loops, with which the kernels of instruction sets are compared.
 #include "kernels/common/int8_loops.h"
 
 namespace bmx {

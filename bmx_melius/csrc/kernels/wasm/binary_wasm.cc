@@ -3,7 +3,7 @@
 //
 // The layout of the prepared weights is [strip][tap][unit][filter]; a strip has up to 16 filters, 4 vectors. A block of
 // a strip and 2 pixels has 8 sums, which fit in the 16 registers that an engine for x86-64 has. Each vector costs an
-// exclusive or, a count of the bits of bytes and an addition of bytes. Sums of bytes are added to those of 32 bits
+// exclusive or, a count of the bits of bytes and an addition of bytes. Sums of bytes are added to sums of 32 bits
 // before they can overflow.
 #include <wasm_simd128.h>
 
@@ -97,7 +97,7 @@ struct Vectors {
     }
 };
 
-// Adds sums of bytes to those of 32 bits.
+// Adds sums of bytes to sums of 32 bits.
 v128_t widened(v128_t totals, v128_t sums) {
     return wasm_i32x4_add(totals, wasm_u32x4_extadd_pairwise_u16x8(wasm_u16x8_extadd_pairwise_u8x16(sums)));
 }

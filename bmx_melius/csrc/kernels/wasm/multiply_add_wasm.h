@@ -60,8 +60,8 @@ __attribute__((noinline)) v128_t multiply_add_rounded_to_odd(v128_t a, v128_t b,
 // sum is on the same side as s of each such number that is not s. Midpoints of adjacent float32 numbers are such
 // numbers, and the midpoint of the largest one and 2^128, from which on results are infinite. If s is not a midpoint,
 // both are rounded to the same float32 number. The lower 29 bits of midpoints of at least 2^-126 are 1 and zeros,
-// because the significand of float32 has 29 bits less. Smaller ones are at other places: all numbers below 2^-126 but 0
-// are in doubt. If s is 0, the exact sum is 0, because a multiple of 2^-298 does not underflow in float64.
+// because the significand of float32 has 29 bits less. Smaller numbers have other places: all numbers below 2^-126 but
+// 0 are in doubt. If s is 0, the exact sum is 0, because a multiple of 2^-298 does not underflow in float64.
 inline v128_t in_doubt(v128_t low, v128_t high) {
     const v128_t lower = wasm_i32x4_shuffle(low, high, 0, 2, 4, 6), upper = wasm_i32x4_shuffle(low, high, 1, 3, 5, 7);
     const v128_t midpoint = wasm_i32x4_eq(wasm_i32x4_shl(lower, 3), wasm_i32x4_splat(INT32_MIN));
