@@ -104,8 +104,8 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     """Decode an image file: its first picture, rotated by its EXIF orientation, without transparency, 8 bits per channel.
 
     Of channels with 16 bits the upper 8 are used. A network with one channel gets the luma that a JPEG file stores, or the luma of the
-    colours. With a number of channels other than 1 and 3, it gets the channels of an .npy or TIFF file, as they are stored. docs/data.md, Image
-    files, has the rule as a table.
+    colours. With a number of channels other than 1 and 3, it gets the channels of an .npy or TIFF file, as they are stored. docs/data.md,
+    Image files, has the rule as a table.
 
     Takes at most `image_headers.MAX_BYTES` of memory beside `content`: files that announce more are refused, and files of which the headers
     do not say it are decoded by a separate process with this limit.
