@@ -43,56 +43,55 @@ def test_logits_equal_the_reference_in_imperative_hybridized_and_exported_form(r
     np.testing.assert_allclose(imported(reference['x']).asnumpy(), reference['logits'], atol=1e-4)
 
 
-def random_checkpoint(rows, naming):
-    """Arrays of the reference's shapes by structural (0) or full (1) name, and which full name each structural one has."""
+def random_checkpoint(rows):
+    """Arrays of the reference's shapes by structural name, by exported name, and by full name."""
     rng = np.random.default_rng(0)
-    by_full_name = {}
-    for _, full, shape in rows:
-        if full not in by_full_name:
-            by_full_name[full] = nd.array(rng.standard_normal(shape, dtype=np.float32) / np.sqrt(np.prod(shape[1:])).astype(np.float32))
-    prefix = {0: lambda row: row[0], 1: lambda row: ('aux:' if 'running' in row[1] else 'arg:') + row[1]}[naming]
-    return {prefix(row): by_full_name[row[1]] for row in rows}, by_full_name
+    full = {}
+    for _, name, shape in rows:
+        if name not in full:
+            full[name] = nd.array(rng.standard_normal(shape, dtype=np.float32) / np.sqrt(np.prod(shape[1:])).astype(np.float32))
+    structural = {name: full[full_name] for name, full_name, _ in rows}
+    exported = {('aux:' if 'running' in name else 'arg:') + name: full[name] for _, name, _ in rows}
+    return structural, exported, full
 
 
-@pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
 @pytest.mark.parametrize('key', [pytest.param(key, marks=pytest.mark.long if key in LARGE else ()) for key in NAMES])
-def test_every_parameter_finds_its_place_and_the_logits_are_those_of_the_restated_network(key, naming, tmp_path):
+def test_every_parameter_finds_its_place_and_the_logits_are_those_of_the_restated_network(key, tmp_path):
     name, initial_layers = key.split('/')
-    arrays, by_full_name = random_checkpoint(NAMES[key], naming)
-    by_structural_name = {structural: by_full_name[full] for structural, full, _ in NAMES[key]}
+    structural, exported, by_full_name = random_checkpoint(NAMES[key])
     x = nd.array(np.random.RandomState(1).standard_normal((2, 3, 64, 64)))
-    Calibration(by_structural_name)(x)
-    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
-    net = get_model(name, initial_layers=initial_layers)
-    load_reference_parameters(net, str(tmp_path / 'reference.params'))
-    parameters = {own[len(net.prefix) :]: parameter for own, parameter in net.collect_params().items()}
-    assert len(parameters) == len(by_full_name)
-    for full, array in by_full_name.items():
-        own = full if full in parameters else full.split('_', 1)[1]  # ResNetE's output layer has no network's name before its own
-        np.testing.assert_array_equal(parameters[own].data().asnumpy(), array.asnumpy(), err_msg=full)
-    expected = Reference(by_structural_name)(x).asnumpy()
+    Calibration(structural)(x)
+    expected = Reference(structural)(x).asnumpy()
     assert 0.1 < expected.std() < 10
+    for arrays in (structural, exported):
+        mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+        net = get_model(name, initial_layers=initial_layers)
+        load_reference_parameters(net, str(tmp_path / 'reference.params'))
+        parameters = {own[len(net.prefix) :]: parameter for own, parameter in net.collect_params().items()}
+        assert len(parameters) == len(by_full_name)
+        for full, array in by_full_name.items():
+            own = full if full in parameters else full.split('_', 1)[1]  # ResNetE's output layer has no network's name before its own
+            np.testing.assert_array_equal(parameters[own].data().asnumpy(), array.asnumpy(), err_msg=full)
     np.testing.assert_allclose(net(x).asnumpy(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
 @pytest.mark.parametrize(
     'row',
     [pytest.param(row, marks=pytest.mark.long if row['name'] in DEEPER else ()) for row in ZOO],
     ids=lambda row: ' '.join((row['name'], *map(str, row['options'].values()))),
 )
-def test_networks_with_options_of_the_authors_zoo_give_the_logits_of_the_restated_ones(row, naming, tmp_path):
-    arrays, by_full_name = random_checkpoint(row['parameters'], naming)
-    by_structural_name = {structural: by_full_name[full] for structural, full, _ in row['parameters']}
+def test_networks_with_options_of_the_authors_zoo_give_the_logits_of_the_restated_ones(row, tmp_path):
+    structural, exported, _ = random_checkpoint(row['parameters'])
     pooled = row['name'].startswith('binet') or row['arguments'].get('use_pooling', False)
     x = nd.array(np.random.RandomState(1).standard_normal((2, 3, *(row['options'].get('input_size', 32),) * 2)))
-    Calibration(by_structural_name, pooled)(x)
-    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
-    net = get_model(row['name'], classes=10, **row['options'])
-    load_reference_parameters(net, str(tmp_path / 'reference.params'))
-    expected = Reference(by_structural_name, pooled)(x).asnumpy()
+    Calibration(structural, pooled)(x)
+    expected = Reference(structural, pooled)(x).asnumpy()
     assert expected.std() > 0.1
-    np.testing.assert_allclose(net(x).asnumpy(), expected, atol=3e-4 * max(1, abs(expected).max()))
+    for arrays in (structural, exported):
+        mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+        net = get_model(row['name'], classes=10, **row['options'])
+        load_reference_parameters(net, str(tmp_path / 'reference.params'))
+        np.testing.assert_allclose(net(x).asnumpy(), expected, atol=3e-4 * max(1, abs(expected).max()))
 
 
 WRONG_NETWORKS = [  # the network of the file, another, and the first difference by structural and by full names
@@ -112,8 +111,7 @@ WRONG_NETWORKS = [  # the network of the file, another, and the first difference
 @pytest.mark.parametrize('row', WRONG_NETWORKS, ids=lambda row: f'{row[0]} as {row[1]}')
 def test_checkpoint_of_another_network_is_refused_naming_the_first_difference(row, naming, tmp_path):
     theirs, name, *differences = row
-    arrays, _ = random_checkpoint(NAMES[f'{theirs}/grouped_stem'], naming)
-    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+    mx.nd.save(str(tmp_path / 'reference.params'), random_checkpoint(NAMES[f'{theirs}/grouped_stem'])[naming])
     net = get_model(name)
     with pytest.raises(UserError, match=f'not a checkpoint of this network: {differences[naming]}'):
         load_reference_parameters(net, str(tmp_path / 'reference.params'))
@@ -123,7 +121,7 @@ def test_checkpoint_of_another_network_is_refused_naming_the_first_difference(ro
 
 def test_statistics_of_a_wrong_size_are_refused(tmp_path):
     """Gluon knows their size from the first input on; here it follows from the network before."""
-    arrays, _ = random_checkpoint(NAMES['meliusnet_c/grouped_stem'], 1)
+    _, arrays, _ = random_checkpoint(NAMES['meliusnet_c/grouped_stem'])
     arrays['aux:meliusnet0_batchnorm3_running_var'] = nd.ones(5)
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
     with pytest.raises(UserError, match=r'its aux:meliusnet0_batchnorm3_running_var has shape \(5,\)'):
@@ -131,7 +129,7 @@ def test_statistics_of_a_wrong_size_are_refused(tmp_path):
 
 
 def test_second_copy_that_is_no_copy_is_refused(tmp_path):
-    arrays, _ = random_checkpoint(NAMES['meliusnet_c/grouped_stem'], 0)
+    arrays, *_ = random_checkpoint(NAMES['meliusnet_c/grouped_stem'])
     arrays['current_stage.0.1.0.beta'] = arrays['current_stage.0.1.0.beta'] + 1
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
     with pytest.raises(UserError, match='is damaged: its current_stage.0.1.0.beta is not equal to layer3.1.0.1.0.beta'):
@@ -140,7 +138,7 @@ def test_second_copy_that_is_no_copy_is_refused(tmp_path):
 
 @pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
 def test_incomplete_checkpoint_is_refused(naming, tmp_path):
-    arrays, _ = random_checkpoint(NAMES['meliusnet22/grouped_stem'], naming)
+    arrays = random_checkpoint(NAMES['meliusnet22/grouped_stem'])[naming]
     for dropped in [key for key in arrays if 'bias' in key]:
         del arrays[dropped]
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
@@ -149,8 +147,7 @@ def test_incomplete_checkpoint_is_refused(naming, tmp_path):
 
 
 def test_deferred_networks_keep_their_initialization_context(tmp_path):
-    arrays, by_full_name = random_checkpoint(NAMES['meliusnet_c/grouped_stem'], 1)
-    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+    mx.nd.save(str(tmp_path / 'reference.params'), random_checkpoint(NAMES['meliusnet_c/grouped_stem'])[1])
     net = get_model('meliusnetc')
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     load_reference_parameters(net, str(tmp_path / 'reference.params'))
