@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 from commands import install_tools, output_of, run_main
-from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCE, known_instruction_sets, outdated
+from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCES, known_instruction_sets, outdated
 from other_machine import ROOT
 from wasm_encoding import in_final_encoding
 
@@ -92,7 +92,7 @@ def build_modules(folder: pathlib.Path, objects: pathlib.Path):
 
 def _belongs(source, have):
     ending = source.stem.rpartition('_')[2]
-    return source.name != OPERATOR_SOURCE and (ending in have or ending not in INSTRUCTION_SETS)
+    return source.name not in OPERATOR_SOURCES and (ending in have or ending not in INSTRUCTION_SETS)
 
 
 def _compile(parts, have, flags=()):

@@ -1,8 +1,8 @@
 """Build of the C++ code in ``bmx_melius/csrc``: two shared libraries, compiled by setup.py if there is a compiler.
 
 ``_engine.so``    the engine, independent of Python and MXNet
-``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc, the engine's reader of programs, which also infers shapes (``program``), and
-                  the two files of MXNet's extension interface in its wheel
+``_mxnet_op.so``  the operators for MXNet, from mxnet_op.cc and mxnet_binarize.cc, the engine's reader of programs, which also infers
+                  shapes (``program``), and the two files of MXNet's extension interface in its wheel
 
 CMakeLists.txt builds the engine as a library for C and C++, by the same rows of compile_flags.txt. Neither description replaces the other:
 that of CMake needs no Python, for systems that have none, and this one no CMake, finds the MXNet for which pip installs the package, and
@@ -33,7 +33,7 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools requires paths relative to setup.py
-OPERATOR_SOURCE = 'mxnet_op.cc'
+OPERATOR_SOURCES = ('mxnet_op.cc', 'mxnet_binarize.cc')
 SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 
@@ -74,8 +74,8 @@ def extensions():
     """Return the two libraries as setuptools extensions, the engine first; `BuildNative` builds them."""
     sources, headers = (sorted(path.relative_to(ROOT) for path in (ROOT / SOURCES).rglob(pattern)) for pattern in ('*.cc', '*.h'))
     depends = [*map(str, headers), 'tools/native_build.py', FLAGS_FILE, 'bmx_melius/_version.py']
-    engine = [str(path) for path in sources if path.name != OPERATOR_SOURCE]
-    operator = [str(path) for path in sources if path.name == OPERATOR_SOURCE or path.parent.name == SHARED_FOLDER]
+    engine = [str(path) for path in sources if path.name not in OPERATOR_SOURCES]
+    operator = [str(path) for path in sources if path.name in OPERATOR_SOURCES or path.parent.name == SHARED_FOLDER]
     return [
         Extension('bmx_melius._engine', engine, depends=depends),
         Extension('bmx_melius._mxnet_op', operator, depends=depends),
@@ -190,16 +190,23 @@ def _thread_library(compiler):
     return ['-Wl,--push-state,--no-as-needed', found, '-Wl,--pop-state'] if os.path.isabs(found) else []
 
 
+def _openmp(compiler):
+    """Return the flags for OpenMP if the compiler is GCC. That of Clang has other threads than MXNet's: without flags loops have one."""
+    macros = subprocess.run([*compiler, '-x', 'c++', '-dM', '-E', os.devnull], stdout=subprocess.PIPE, text=True).stdout
+    return ['-Wno-unknown-pragmas'] if '__clang__' in macros else ['-fopenmp']
+
+
 def _build_operator(compiler, sources, headers, objects, target):
     mxnet = find_mxnet()
     if mxnet is None:
         target.unlink(missing_ok=True)  # built for an MXNet that has been uninstalled
         return  # an installation only for Session
-    flags = [*FLAGS, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
+    openmp = _openmp(compiler)
+    flags = [*FLAGS, *openmp, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
     # the objects of the shared folder are those of the engine, which has been built before
-    jobs = [(source, flags if source.name == OPERATOR_SOURCE else [*FLAGS, *THREADS]) for source in sources]
+    jobs = [(source, flags if source.name in OPERATOR_SOURCES else [*FLAGS, *THREADS]) for source in sources]
     jobs.append((mxnet / 'src' / 'lib_api.cc', [*flags, '-w']))
-    _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN'])
+    _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN', *openmp])
 
 
 def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):

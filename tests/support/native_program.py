@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / 'tools'))
 from native_build import (  # noqa: E402, F401
     FLAGS,
     INSTRUCTION_SETS,
-    OPERATOR_SOURCE,
+    OPERATOR_SOURCES,
     SAME_RESULTS,
     BuildError,
     find_compiler,
@@ -122,7 +122,7 @@ def _files(parts):
         part, ending = path.stem.partition('_')[0], path.stem.rpartition('_')[2]
         instruction_set = ending if ending in INSTRUCTION_SETS else None
         names = (path.stem, part) if instruction_set or ending == 'reference' else (path.stem,)
-        if path.name != OPERATOR_SOURCE and (parts is None or set(names) & set(parts)):
+        if path.name not in OPERATOR_SOURCES and (parts is None or set(names) & set(parts)):
             yield path, instruction_set
 
 

@@ -7,8 +7,8 @@ from elftools.elf.elffile import ELFFile
 
 LIBRARIES = ('_engine.so', '_mxnet_op.so')
 MACHINES = {'x86_64': ('x64', 'ld-linux-x86-64.so.2'), 'aarch64': ('AArch64', 'ld-linux-aarch64.so.1')}  # name in pyelftools, loader
-BASELINE = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1', '_engine.so'}
-NEWEST = {'GLIBC': (2, 27), 'GLIBCXX': (3, 4, 24), 'CXXABI': (1, 3, 11), 'GCC': (7, 0, 0)}  # of manylinux_2_27: Ubuntu 18.04's
+BASELINE = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1', 'libgomp.so.1', '_engine.so'}
+NEWEST = {'GLIBC': (2, 27), 'GLIBCXX': (3, 4, 24), 'CXXABI': (1, 3, 11), 'GCC': (7, 0, 0), 'GOMP': (4, 5)}  # of Ubuntu 18.04
 
 
 def library_problems(wheel, machine: str) -> List[str]:

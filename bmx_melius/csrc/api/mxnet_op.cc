@@ -1,4 +1,4 @@
-// The MXNet operator `bmx_melius_packed`, which runs a packed program. The only file that depends on MXNet.
+// The MXNet operator `bmx_melius_packed`, which runs a packed program.
 //
 // Its inputs are the program's, followed by the words of the program (int32). Its attribute, from which shapes
 // are inferred, is described in deployment/program/packed_operator.py. MXNet does not distinguish repeated runs of one

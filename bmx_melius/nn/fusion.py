@@ -1,0 +1,112 @@
+"""Faster execution of binary activations in hybridized networks, in training and inference.
+
+Layers consist of MXNet's own operators, and so does everything that is exported. Where MXNet prepares the graph of a hybridized block for
+execution, the nine operators of a sign with its straight-through estimator become one, ``bmx_melius_binarize``, with the same values and
+gradients, bit for bit. It makes one pass over the map forward and one backward, and keeps one array instead of three for the latter.
+"""
+
+import collections
+import functools
+import os
+
+import mxnet as mx
+
+from ..files.symbol_json import VARIABLE, SymbolJson
+from .marks import ACTIVATION, ACTIVATION_INPUT, read_marks
+from .quantizers import quantize_in_parts
+
+OPERATOR = 'bmx_melius_binarize'
+METHODS = ('sign', 'approx_sign')
+SWITCH = 'BMX_MELIUS_FUSION'  # environment variable: with 0, MXNet's operators are executed
+
+
+def register():
+    """Let MXNet execute the graphs of hybridized blocks with fused operators from now on, if they have been compiled."""
+    available = OPERATOR in mx.operator.get_all_registered_operators() and not mx.runtime.Features().is_enabled('CUDA')
+    if available and os.environ.get(SWITCH) != '0' and not isinstance(mx.nd.CachedOp, _FusedCachedOp):
+        mx.nd.CachedOp = _FusedCachedOp(mx.nd.CachedOp)
+
+
+class _FusedCachedOp:
+    """Replaces MXNet's class of executable graphs: makes the same objects, with fused operators."""
+
+    def __init__(self, cached_op):
+        self._cached_op = cached_op
+
+    def __call__(self, symbol, flags=()):
+        return self._cached_op(fused(symbol), flags)
+
+
+def fused(symbol):
+    """Return a symbol with the same inputs, values and gradients that uses `OPERATOR` for binary activations in float32."""
+    graph = SymbolJson.of(symbol)
+    if any(node['attrs'].get(name, 'float32') not in ('float32', '0') for node in graph.nodes for name in ('dtype', '__dtype__')):
+        return symbol
+    readers = collections.defaultdict(dict)  # map -> first nodes of the activations that read it -> last node and attributes, if they match
+    for index, node in enumerate(graph.nodes):
+        facts = read_marks(node['attrs'])
+        if facts.get('role') == ACTIVATION_INPUT:
+            readers[tuple(node['inputs'][0])][index] = None
+        elif (
+            facts.get('role') == ACTIVATION
+            and facts.get('encoding') == 'bit'
+            and facts['method'] in METHODS
+            and facts['threshold'] != 'None'
+        ):
+            x = _match(graph, index, _pattern(facts['method'], float(facts['threshold'])))
+            first = graph.nodes[x[0]] if x else node
+            if read_marks(first['attrs']).get('role') == ACTIVATION_INPUT:
+                readers[tuple(first['inputs'][0])][x[0]] = index, {name: facts[name] for name in ('method', 'threshold')}
+    moved = {}
+    for activations in readers.values():
+        if None not in activations.values():
+            _fuse(graph, activations, moved)
+    if not moved:
+        return symbol
+    for node in graph.nodes:
+        node['inputs'] = [moved.get(entry[0], entry) for entry in node['inputs']]
+    graph.heads = [moved.get(entry[0], entry) for entry in graph.heads]
+    graph.drop_unused()
+    result = mx.sym.load_json(graph.text())
+    assert result.list_inputs() == symbol.list_inputs()  # executable graphs get them by position
+    return result
+
+
+def _fuse(graph, activations, moved):
+    """Replace the activations of one map, of which MXNet would compute equal ones once, by one operator if all are equal.
+
+    Where a value has many readers, MXNet adds to its gradient in place. Extension operators cannot add, they only write. So this one must
+    be the only reader of its value, the map in plain layout, and equal reshapes of one map are one value to MXNet.
+    """
+    reshape, (first, attributes) = next(iter(activations.items()))
+    if all(others == attributes for _, others in activations.values()):
+        graph.replace(first, OPERATOR, [[reshape, 0, 0]], attributes)
+        moved.update({index: [first, 0, 0] for index, _ in activations.values()})
+
+
+@functools.lru_cache(maxsize=None)
+def _pattern(method, threshold):
+    terms = quantize_in_parts(mx.sym, mx.sym.var('x'), method, 1, threshold, 'bit')
+    return SymbolJson.of(terms[0] + terms[1])
+
+
+def _match(graph, index, pattern):
+    """Return the entry of `graph` in the place of the only variable of `pattern` if node `index` computes its result, else None."""
+    entries = {}
+
+    def same(entry, expected):
+        node, like = graph.nodes[entry[0]], pattern.nodes[expected[0]]
+        if like['op'] == VARIABLE:
+            return entries.setdefault(like['name'], entry) == entry
+        return (
+            (entry[1], node['op'], _arguments(node)) == (expected[1], like['op'], _arguments(like))
+            and len(node['inputs']) == len(like['inputs'])
+            and all(map(same, node['inputs'], like['inputs']))
+        )
+
+    return next(iter(entries.values())) if same([index, 0, 0], pattern.heads[0]) else None
+
+
+def _arguments(node):
+    arguments = {name: value for name, value in node['attrs'].items() if not name.startswith('__')}
+    return {**arguments, 'scalar': float(arguments['scalar'])} if 'scalar' in arguments else arguments
