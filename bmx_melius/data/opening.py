@@ -52,7 +52,7 @@ def open_source(
     if row.open:
         found = row.open(data_dir)
         images = TrainingImages(found.train, found.validation, list(row.class_names), f'{dataset} in {data_dir}' if data_dir else dataset)
-        return ImageSource(images, spec, augmentation, batching, num_workers, bootstrap)
+        return ImageSource(images, spec, augmentation, batching, threads=num_workers, bootstrap=bootstrap)
     record_files = [os.path.expanduser(path or _record_file(data_dir, part)) for part, path in (('train', rec_train), ('val', rec_val))]
     if use_rec or os.path.dirname(record_files[0]) == os.path.normpath(data_dir):  # as BMXNet-v2 places them
         train = _open_records_of('train', record_files[0], rec_train_idx)
@@ -71,8 +71,8 @@ def open_source(
                 "%s: MXNet's reader has neither RandAugment nor random erasing: images are read one by one, which is slower", train.path
             )
         if bootstrap or augmentation.is_for_single_images or train.unlike_mxnet or validation.unlike_mxnet:
-            return RecordImageSource(train, validation, spec, augmentation, batching, num_workers, bootstrap)
-        return RecordSource(train, validation, spec, augmentation, batching, max(1, num_workers))
+            return RecordImageSource(train, validation, spec, augmentation, batching, threads=num_workers, bootstrap=bootstrap)
+        return RecordSource(train, validation, spec, augmentation, batching, threads=max(1, num_workers))
     if not os.path.isdir(data_dir):
         raise UserError(
             f'there is no folder {data_dir}: point --data-dir to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, '
@@ -86,7 +86,7 @@ def open_source(
     if channels and not mean:
         mean, std = measure_channels(train)
         spec = dataclasses.replace(spec, mean=mean, std=std)
-    source = FolderSource(train, validation, data_dir, spec, augmentation, batching, num_workers, bootstrap)
+    source = FolderSource(train, validation, data_dir, spec, augmentation, batching, threads=num_workers, bootstrap=bootstrap)
     source.split = Split.of(train, None if is_divided(data_dir) else val_fraction or VAL_FRACTION)
     return source
 

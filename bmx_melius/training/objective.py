@@ -200,7 +200,16 @@ def make_objective(
     """
     mixing = Mixup(mixup_alpha, seed, num_epochs - mixup_off_epoch) if mixup else CutMix(seed) if cutmix else None
     if teacher:
-        other = load_teacher(get_model, teacher, classes, input_shape, devices, teacher_params, teacher_pretrained, teacher_options)
+        other = load_teacher(
+            get_model,
+            teacher,
+            classes,
+            input_shape,
+            devices,
+            params=teacher_params,
+            pretrained=teacher_pretrained,
+            arguments=teacher_options,
+        )
         attention = AttentionTransfer(net, other, input_shape, attention_weight) if attention_weight else None
         teacher = Teacher(other, temperature, hard_weight, attention)
     return Objective(classes, LABEL_SMOOTHING if label_smoothing else 0.0, mixing, teacher or None, class_weight_values)

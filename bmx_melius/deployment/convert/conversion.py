@@ -115,7 +115,7 @@ def convert(
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
     spec = Description(fields, 'the description').input_spec()
-    calibrated = read_calibration(calibration, ranges, keep_float, spec, half, min_correlation)
+    calibrated = read_calibration(calibration, ranges, keep_float, spec=spec, half=half, min_correlation=min_correlation)
     packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated)
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)

@@ -157,12 +157,12 @@ def _quantize(programs, words, partition, calibration):
     result, report = quantized(
         lowered.program,
         calibration.batches,
-        calibration.ranges,
-        calibration.input_spec,
-        names,
-        layers,
-        calibration.keep_float,
-        calibration.min_correlation,
+        method=calibration.ranges,
+        input_spec=calibration.input_spec,
+        names=names,
+        layers=layers,
+        keep_float=calibration.keep_float,
+        min_correlation=calibration.min_correlation,
     )
     words[region] = result.program.to_words()
     programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, midpoints={})

@@ -140,7 +140,7 @@ def import_onnx(
     """
     exported = Exported(prefix)
     exported.require_writable()
-    calibrated = read_calibration(calibration, ranges, keep_float, input_spec, half, min_correlation)
+    calibrated = read_calibration(calibration, ranges, keep_float, spec=input_spec, half=half, min_correlation=min_correlation)
     with ProgressLine(total=2, description='computing the model', unit='times') as line:
         require_computable(model_file, input_shape)
         line.update()
