@@ -99,6 +99,6 @@ def test_a_refusal_of_other_ties_names_the_way_on(tmp_path):
     constants = {'w': (signs(8, 2, 1, 3) * magnitudes).astype(np.float32), **NUMBERS, 'last': signs(4, 8, 1, 1)}
     nodes = [*AT_LEAST[0]('x'), node('Conv', 'xs w', 'k', pads=[0, 1, 0, 1]), *AT_LEAST[0]('k'), node('Conv', 'ks last')]
     (tmp_path / 'net.onnx').write_bytes(make(nodes, constants, {'x': (1, 2, 20, 20)}).SerializeToString())
-    with pytest.raises(UserError, match=r'those of numbers at their threshold.*--no-verify'):
+    with pytest.raises(UserError, match=r'belong to numbers at their threshold.*--no-verify'):
         bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed')
     assert bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed', verify=False).binary_layers == 2

@@ -264,7 +264,7 @@ def test_functions_that_make_too_many_operators_are_refused(written):
         calls = [node(f'f{number - 1}', 'a', 'c', domain='own'), node(f'f{number - 1}', 'c', 'b', domain='own')]
         functions.append(helper.make_function('own', f'f{number}', ['a'], ['b'], calls, opsets))
     path = written(make([node('f39', 'x', domain='own')], domains=['own'], functions=functions))
-    assert 'operators with those of its functions' in refusal(read_model, path)
+    assert 'operators, including its functions' in refusal(read_model, path)
 
 
 def test_names_that_are_not_text_are_refused(written):
