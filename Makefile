@@ -10,7 +10,7 @@ LINT := .venv-lint
 LINT_PYTHON = $(or $(PYTHON),$(shell for python in python3 python3.12 python3.11 python3.10 python3.9 python3.8; do \
 	$$python -c 'import sys; sys.exit(not (3, 8) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done),python3)
 
-# Commands that write to an environment or compile the package wait for those of another `make` (tools/make_venv.sh).
+# Commands that write to an environment or compile the package wait for the commands of another `make` (tools/make_venv.sh).
 locked = $(and $(shell command -v flock),flock $(1).lock)
 
 # Programs and libraries that a target needs, with the packages of Debian: installed if they are missing and this is root, otherwise named.
@@ -37,7 +37,7 @@ demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, then export, 
 test: $(NATIVE) ## run the tests on all cores (ARGS='-k name' is passed to pytest; '-n 0' runs them in one process)
 	$(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 
-test-long: $(NATIVE) ## run the tests, including the long ones, with more random examples
+test-long: $(NATIVE) ## run the tests, including long tests, with more random examples
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 
 test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (needs CMake; installs it by apt-get if root)

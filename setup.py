@@ -15,7 +15,7 @@ WITH_MXNET = 'python_version < "3.12"'
 VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
 README = HERE / 'README.md'
 SERVICE = ['starlette>=0.40,<2', 'uvicorn>=0.30,<1', 'h11>=0.14,<1', 'python-multipart>=0.0.18,<0.1', 'prometheus-client>=0.17,<1']
-# Newer ones need NumPy 2, without declaring it.
+# Newer versions need NumPy 2, without declaring it.
 PARQUET = [f'pyarrow>=14,<26 ; {WITH_MXNET}', 'pyarrow>=14,<27']
 ONNX = ['onnx>=1.14,<2', 'onnxruntime>=1.16,<2']
 

@@ -149,7 +149,7 @@ def longest(cores):
 
 
 def classify(url, folder, expected, seconds, timeout):
-    """Send photos one after the other, refused ones again; return the seconds until each right answer.
+    """Send photos one after the other, refused photos again; return the seconds until each right answer.
 
     Raises SystemExit at a wrong answer, and after `timeout` seconds without an answer.
     """

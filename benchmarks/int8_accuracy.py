@@ -5,7 +5,7 @@ predictions on the test images, the same for all forms of a network. Ranges of 8
 out/int8-accuracy; trainings that are finished are not repeated.
 
 - An interval of an accuracy is Wilson's, one of a difference comes from a bootstrap over the images, both of 95 %.
-- ``p`` is that of the exact McNemar test: the probability of so unequal numbers of images that only one of both forms classifies correctly,
+- ``p`` is from the exact McNemar test: the probability of so unequal numbers of images that only one of both forms classifies correctly,
   if both forms are equally accurate.
 - Times are processor time of single images in one thread, in turns; a ratio is the median over the turns.
 
@@ -51,7 +51,7 @@ RESNET = {'init_features': 16}
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network of the study: model, options of `get_model`, those of them that differ on glyphs, datasets, and other flags."""
+    """A network of the study: model, options of `get_model`, options that differ on glyphs, datasets, and other flags."""
 
     model: str
     options: dict
@@ -177,7 +177,7 @@ def one_scale():
 
 
 def timed(sessions, images):
-    """Return for each form the smallest processor time of an image in milliseconds, and the time divided by that of the first form."""
+    """Return for each form the smallest processor time of an image in milliseconds, and the time divided by the first form's."""
     times = {form: [] for form in sessions}
     for _ in range(TURNS):
         for form, session in sessions.items():

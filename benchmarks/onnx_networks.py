@@ -1,10 +1,10 @@
 """Networks of PyTorch authors at their real sizes: exported to ONNX, imported, and timed in PyTorch, ONNX Runtime and packed.
 
-The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; those of Bitorch
-are its layers. A row of the table has the convolutions and dense layers that became binary, the sizes of the ONNX model and of the packed
-parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many
-times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the
-largest output. The three run in turns, and processor time does not count what other programs take.
+The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; the networks of
+Bitorch are its layers. A row of the table has the convolutions and dense layers that became binary, the sizes of the ONNX model and of the
+packed parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how
+many times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of
+the largest output. The three run in turns, and processor time does not count what other programs take.
 
 Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` (Python 3.11; MXNet is not needed), after ``make``:
 ``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.

@@ -2,10 +2,10 @@
 
 Serves packed networks with random weights, one after the other, in a separate process, and sends JPEG photos of 500 x 375 with Locust
 (`serving_user.py`). First a few users without pauses measure the capacity; then requests arrive at random times at given fractions of
-it. Each load begins before the measured interval: rates are those of the requests that are sent, answered and refused within it, latencies
-those of the requests that are sent within it. Every answer is compared with that of `Session`, and the numbers of answered and refused
-requests with those that the service has counted. The service gets all cores but the last one, Locust the last one. Finally hostile clients
-attack the service of MeliusNet22 (`hostile_clients.py`).
+it. Each load begins before the measured interval: rates count the requests that are sent, answered and refused within it, latencies the
+requests that are sent within it. Every answer is compared with `Session`, and the numbers of answered and refused requests with those that
+the service has counted. The service gets all cores but the last one, Locust the last one. Finally hostile clients attack the service of
+MeliusNet22 (`hostile_clients.py`).
 
 Run: ``make load-test``, which writes docs/serving-load.md. ``make load-test ARGS='--seconds 3 --networks meliusnet22 --output -'`` is a
 short form that prints.
@@ -177,7 +177,7 @@ def measured(url, folder, cores, users, pause, seconds):
     names = [name for name, _, _ in requests]
     sent, found = [names.count('answered'), names.count('refused')], counts(url) - before
     if list(found[:2]) != sent:
-        raise SystemExit(f'requests were lost: Locust has counted {sent} answered and refused ones, the service {found[:2].tolist()}')
+        raise SystemExit(f'requests were lost: Locust has counted {sent} answered and refused requests, the service {found[:2].tolist()}')
     return {**rates_and_latencies(requests, WARM_UP, WARM_UP + seconds), 'images': found[3] / max(found[2], 1)}
 
 
@@ -198,7 +198,7 @@ def measure(name, folder, seconds, options=()):
 
 
 def shared_cores():
-    """Return the cores of the service, and that of its clients."""
+    """Return the cores of the service, and the core of its clients."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[:-1] or cores, cores[-1:]
 

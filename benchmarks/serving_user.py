@@ -1,4 +1,4 @@
-"""A user of the service for Locust: sends images at random times and compares each answer with that of `Session`.
+"""A user of the service for Locust: sends images at random times and compares each answer with `Session`.
 
 `serving_load.py` runs it. Refused requests (429) are counted under another name; everything else but the expected answer is a failure.
 At the end all requests are written to requests.json: the name, and the seconds from the start of the load to its start and its end.
@@ -22,7 +22,7 @@ IMAGES = {name: (FOLDER / name).read_bytes() for name in EXPECTED}
 
 
 class Client(FastHttpUser):
-    """Sends requests at the times of a Poisson process, late ones after the answer to the one before.
+    """Sends requests at the times of a Poisson process, late requests after the answer to the one before.
 
     Users end by themselves after their last answer, and the last one ends the run: Locust's own end does not count answers on the way.
     """
@@ -61,7 +61,7 @@ class Client(FastHttpUser):
             elif response.status_code != 200:
                 response.failure(f'status {response.status_code}: {response.text}')
             elif json.loads(response.text)['top'] != EXPECTED[name]:
-                response.failure('another answer than that of Session')
+                response.failure('another answer than from Session')
 
 
 @events.request.add_listener

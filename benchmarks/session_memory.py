@@ -66,7 +66,7 @@ class Growth:
 
 
 def run_all(sessions, growth):
-    """Run each session in its thread until all calls are made. Every result must be that of the first run on its input."""
+    """Run each session in its thread until all calls are made. Every result must equal the first run on its input."""
     inputs = [np.random.RandomState(number).randn(*shape).astype(np.float32) for number, shape in enumerate(SHAPES)]
     expected = [sessions[0](x) for x in inputs]
 

@@ -1,6 +1,6 @@
 """Memory of int8 networks in TensorFlow Lite Micro, for the digits that docs/microcontrollers.md classifies by binary layers.
 
-One network has the layers of the binary one, with int8 convolutions in place of the binary ones, the other one is a small plain network.
+One network has the layers of the binary network, with int8 in place of binary convolutions, the other is a small plain network.
 Run it in a separate environment: ``pip install tensorflow-cpu==2.16.2 tflite-micro scikit-learn``.
 """
 

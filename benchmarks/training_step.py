@@ -104,7 +104,7 @@ def process_bytes(key):
 
 
 def peak_bytes(*arguments):
-    """Return the memory in bytes that three steps add, at their peak, to a process with MXNet; `arguments` are those of `step_of`."""
+    """Return the memory in bytes that three steps add, at their peak, to a process with MXNet; `arguments` as for `step_of`."""
     import mxnet  # noqa: F401
 
     before = process_bytes('VmRSS')

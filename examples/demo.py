@@ -67,7 +67,7 @@ def main():
     predictions = logits.argmax(axis=1)
     trained = logits_as_trained(description, inputs)
     if not np.array_equal(predictions, trained.argmax(axis=1)):
-        sys.exit('the predictions of the exported network differ from those of the trained one')
+        sys.exit('the predictions of the exported network differ from the trained network')
     print(
         f'{len(labels)} test digits, which training did not use: the same predictions as the trained network, '
         f'logits differ by {np.abs(logits - trained).max():.1g} at most'
@@ -152,7 +152,7 @@ def time_forms(model, shape):
 
 
 def draw(images, labels, predictions, history, times, path):
-    """Plot the accuracy over the epochs, the times, and test digits with their predictions, wrong ones first."""
+    """Plot the accuracy over the epochs, the times, and test digits with their predictions, wrong predictions first."""
     figure = plt.figure(figsize=(12, 5.6), constrained_layout=True)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.2))
     axes, bars = left.subplots(2, 1, gridspec_kw={'height_ratios': (2, 1)})

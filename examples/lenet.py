@@ -1,6 +1,6 @@
 """LeNet of BMXNet-v2's example mnist-lenet on handwritten digits: train with binary layers, export, pack, and compare.
 
-The first convolution and the output layer are full-precision, the second convolution and the hidden layer binary. The digits are those of
+The first convolution and the output layer are full-precision, the second convolution and the hidden layer binary. The digits are taken from
 scikit-learn, enlarged to the 28 x 28 pixels of MNIST.
 """
 

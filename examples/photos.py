@@ -1,7 +1,7 @@
 """Photos: train a binary network on your own images, fine-tune it to new classes, pack it, and classify without MXNet.
 
-The photos are drawn by this program: shapes of random colours, sizes and places. The steps are those for real ones: a folder with a folder
-for each class, which training divides itself. Each step prints the command that a user would type, except for drawing.
+The photos are drawn by this program: shapes of random colours, sizes and places. The steps are the same for real photos: a folder with a
+folder for each class, which training divides itself. Each step prints the command that a user would type, except for drawing.
 """
 
 import argparse

@@ -119,7 +119,7 @@ def summarize(study, runs, latency=None):
     ``seeds`` (a dict of seeds to results), ``failures`` and, if
     n > 0, the columns of `MEASURED`, each {'mean', 'spread', 'confidence'}, and of `COUNTED`. The spread is the sample standard deviation,
     the confidence half of the 95 % confidence interval of the mean (Student's t distribution); both are None if n = 1. The difference is
-    the top-1 accuracy, on test images if there are any, minus that of the baseline with the same seed.
+    the top-1 accuracy, on test images if there are any, minus the baseline's with the same seed.
     """
     rows = []
     for row in study.rows:

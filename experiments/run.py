@@ -23,7 +23,7 @@ examples:
   run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to bmx-melius train
 
 Each run is a separate process in the folder DIR/STUDY/ROW/seedN, each trial run of a tuned flag in DIR/STUDY/ROW/FLAG-VALUE. The same
-command again skips finished runs and resumes interrupted ones;
+command again skips finished and resumes interrupted runs;
 Ctrl-C stops with a checkpoint. Failed runs are listed below the table; the others continue, and the exit status is 1.
 """
 
@@ -35,7 +35,7 @@ def make_parser():
     parser.add_argument('--list', action='store_true', help='list the studies')
     parser.add_argument('--dry-run', action='store_true', help='print the commands without training')
     parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits or rendered glyphs instead of ImageNet')
-    parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: those of the study)')
+    parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: the seeds of the study)')
     parser.add_argument('--rows', type=lambda text: text.split(','), metavar='ROW,ROW', help='only these rows (default: all)')
     parser.add_argument(
         '--jobs', type=positive_int, default=1, metavar='N', help='number of concurrent runs, which share the cores (default: %(default)s)'
@@ -70,7 +70,7 @@ def _number_of_runs(study):
 def tune(study, folder, further, jobs):
     """Train the trial runs of a study, those that are not finished; return the best value of the tuned flag for each row.
 
-    The best value is that with the highest validation accuracy, of equal ones the first. Rows whose trial runs all failed are left out.
+    The best value has the highest validation accuracy; of equal values the first. Rows whose trial runs all failed are left out.
     """
     trials = trial_runs(study, folder, further)
     run_all([run for runs in trials.values() for run in runs.values()], jobs)
@@ -135,7 +135,7 @@ def run(options, further):
 
 
 def show_commands(study, folder, further, seeds):
-    """Print the commands of a study: those of the trial runs, then the others, to which the value of the tuned flag will be added."""
+    """Print the commands of a study: of the trial runs, then the others, to which the value of the tuned flag will be added."""
     if study.tuning:
         for runs in trial_runs(study, folder, further).values():
             for one in runs.values():

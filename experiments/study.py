@@ -102,7 +102,7 @@ class Study:
         return dataclasses.replace(self, rows=tuple(row for row in self.rows if row.name in kept))
 
     def runs(self, seeds=None):
-        """Return pairs (row, seed): all rows with the first seed, then with the next one. `seeds`, if given, replace those of the study."""
+        """Return pairs (row, seed): all rows with the first seed, then with the next. `seeds`, if given, replace the study's."""
         seeds = seeds or self.seeds
         return [(row, seed) for seed in seeds for row in self.rows if seed in seeds[: self.row_seeds.get(row.name)]]
 
@@ -174,7 +174,7 @@ def _read_tuning(path, content, seeds):
         return None
     _check(f'{path}: tune', content, {**TUNING_KEYS, 'flags': dict}, required=TUNING_KEYS)
     if len(content['values']) < 2 or content['seed'] in seeds:
-        raise UserError(f'{path}: tune needs two or more values, and a seed that is none of those of the study, {seeds}')
+        raise UserError(f'{path}: tune needs two or more values, and a seed that the study does not use, not one of {seeds}')
     return Tuning(content['flag'], tuple(content['values']), content['seed'], content.get('flags', {}))
 
 

@@ -3,7 +3,7 @@
  *   gcc classify_image.c $(pkg-config --cflags --libs bmx_melius) -o classify_image
  *   ./classify_image PREFIX photo.ppm
  *
- * PREFIX is that of a packed network, whose files have the preprocessing of images and the names of the classes. Other
+ * PREFIX belongs to a packed network, whose files have the preprocessing of images and the names of the classes. Other
  * formats need a decoder, such as libjpeg: the library takes the pixels. */
 #include <ctype.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 const NETWORK = 'digits';
 const SIZE = 8;                    // height and width of the input of the network
-const CELL = 4;                    // a pixel of the input is the number of white ones of CELL x CELL, as in the dataset
+const CELL = 4;                    // a pixel of the input is the number of white pixels of CELL x CELL, as in the dataset
 const BITMAP = SIZE * CELL;
 const WIDTH = 20;                  // of a line
 

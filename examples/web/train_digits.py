@@ -1,7 +1,7 @@
 """Train the network of the page that classifies drawn digits: ``python train_digits.py PREFIX``.
 
 A small binary network learns scikit-learn's digits, 8 x 8 pixels, in half a minute, and is converted to PREFIX-symbol.json and
-PREFIX-0000.params. The page makes its images as those of the dataset were made (`pixels` in page.js).
+PREFIX-0000.params. The page makes its images as the dataset's were made (`pixels` in page.js).
 """
 
 import pathlib

@@ -310,7 +310,7 @@ def test_the_first_table_of_the_readme_has_measured_times_our_counts_and_publish
     (section,) = re.findall(r'^### Intel Xeon \(Emerald Rapids\), AVX-512 without AMX.*?(?=^### )', text, re.MULTILINE | re.DOTALL)
     cells = [cell for line in re.findall(r'^\| (.*) \|$', section, re.MULTILINE) for cell in line.replace('*', '').split(' | ')]
     measured = {label: figures.split(', ') for label, figures in zip(cells, cells[1:])}
-    int8 = cells[cells.index('the same, int8') + 1].split(', ')  # of ONNX Runtime, whose rows come before those of LiteRT
+    int8 = cells[cells.index('the same, int8') + 1].split(', ')  # of ONNX Runtime, whose rows come before LiteRT's
     runtime = measured['ONNX Runtime mobilenet 0.5, 0.75, 1.0']
     expected = [  # network, who runs it, milliseconds
         ('MeliusNet22', 'bmx-melius, packed', measured['meliusnet22'][0]),

@@ -10,7 +10,7 @@ Run ``python tests/data/make_larq_data.py`` in a separate environment of Python 
     pip install typeguard==3.0.2 'protobuf==3.20.3' 'absl-py<2' numpy==1.24.3 click dill dm-tree etils googleapis-common-protos==1.60.0 \
         importlib_resources promise psutil terminaltables toml tqdm zipp
 
-Weights are random with few levels, so that the files compress well. The statistics of normalizations are close to those of the actual
+Weights are random with few levels, so that the files compress well. The statistics of normalizations are close to the actual
 values, otherwise the outputs would not depend on the image. The image is chosen from many so that no input of a sign is close to zero,
 where another order of summation could change the sign.
 """
@@ -131,7 +131,7 @@ def randomize(model, random):
         if norm.center:
             norm.beta.assign(random.normal(0, 0.3, norm.beta.shape))
         norm.momentum = 0.0
-    model(random.normal(size=(8, *model.input.shape[1:])).astype(np.float32), training=True)  # sets the statistics to those of the values
+    model(random.normal(size=(8, *model.input.shape[1:])).astype(np.float32), training=True)  # sets the statistics from the values
     for norm in norms:
         deviation = np.sqrt(norm.moving_variance.numpy())
         norm.moving_mean.assign_add(random.normal(0, 0.1, deviation.shape) * deviation)
@@ -141,7 +141,7 @@ def randomize(model, random):
 def image_far_from_zeros(model, random, step):
     """Return an image (int8, in units of 1/32), its logits, and the smallest magnitude of an input of a sign."""
     signs = [layer.input for layer in model.layers if isinstance(layer, lq.layers.QuantConv2D) and layer.input_quantizer is not None]
-    logits = [layer.output for layer in model.layers if isinstance(layer, tf.keras.layers.Dense)][-1:]  # after those of gates
+    logits = [layer.output for layer in model.layers if isinstance(layer, tf.keras.layers.Dense)][-1:]  # after the dense layers of gates
     outputs = tf.keras.Model(model.input, [*logits, *signs])
     best = None
     images = np.round(random.normal(size=(IMAGES, *model.input.shape[1:])) * 32 / step) * step

@@ -176,7 +176,7 @@ def test_the_example_of_the_format_is_a_program():
 
 @pytest.fixture()
 def commands(tmp_path):
-    """Return the environment in which `python` and `bmx-melius` are those of this project."""
+    """Return the environment in which `python` and `bmx-melius` belong to this project."""
     for name, arguments in (('python', ''), ('bmx-melius', '-m bmx_melius')):
         program = tmp_path / 'bin' / name
         program.parent.mkdir(exist_ok=True)

@@ -86,7 +86,7 @@ def run_document(path, images=None, training_flags=()):
 
 @pytest.fixture()
 def little_training(monkeypatch):
-    """Replace the amount of training: one epoch of 64 digits instead of ten of 1071; and that of the test digits, 364."""
+    """Replace the amount of training: one epoch of 64 digits instead of ten of 1071; and of the test digits, 364."""
     splits = small_images.open_digits()
     few = dataclasses.replace(splits, **{part: getattr(splits, part).take(64) for part in ('train', 'validation', 'test')})
     monkeypatch.setattr(small_images, 'open_digits', lambda: few)
@@ -134,7 +134,7 @@ def test_python_and_commands_of_the_guide_to_pytorch_run_from_the_onnx_file_on(t
     with np.load(ROOT / 'tests/data/onnx' / name.replace('.onnx.gz', '.npz')) as recorded:
         images, expected = recorded['input.input'], recorded['graph.output']
     names, run = run_document('docs/coming-from-pytorch.md', images)
-    assert run == ['import-onnx', 'import-onnx', 'predict', 'export-c']  # the first one is that of the introduction
+    assert run == ['import-onnx', 'import-onnx', 'predict', 'export-c']  # the first belongs to the introduction
     np.testing.assert_allclose(names['logits'], expected, rtol=1e-4, atol=1e-4)
     (shown,) = re.findall(r'^```text\n(.*?)^```$', guide, re.MULTILINE | re.DOTALL)
     measured = re.compile(r'within \S+ of the largest one( \(most at \S+\))?|\(\w+\) on the same sample')

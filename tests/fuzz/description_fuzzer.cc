@@ -15,7 +15,7 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
 
 namespace {
 
-constexpr int64_t kMaxSide = 64, kMaxChannels = 8;  // of the inputs that are computed; larger ones take too long
+constexpr int64_t kMaxSide = 64, kMaxChannels = 8;  // of the inputs that are computed; larger inputs take too long
 constexpr const char* kPieces[] = {"{",          "}",        "[",       "]",       ",",
                                    ":",          "\"",       "\\",      "\\u0041", "\\ud83d\\ude00",
                                    "\\ud800",    "null",     "true",    "-",       "0",

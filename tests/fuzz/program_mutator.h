@@ -16,7 +16,7 @@ namespace fuzzing {
 
 using Words = std::vector<int32_t>;
 
-// Writes the parts of the header that depend on the others. The length of a structure is that of its program.
+// Writes the parts of the header that depend on the others. The length of a structure is the length of its program.
 inline void repair_header(Words& words, bool has_arrays) {
     if (words.size() < bmx::kHeaderWords) {
         return;

@@ -44,7 +44,7 @@ def _contents(write, *names):
 
 @functools.lru_cache(maxsize=1)
 def small_programs():
-    """Return a program for each operation, random ones and a fixed one."""
+    """Return a program for each operation, random programs and a fixed one."""
     found, number = [make_program(channels=3, classes=4), *map(smallest_program, OPERATIONS)], 0
     while len(found) < 40 + len(OPERATIONS):
         number += 1

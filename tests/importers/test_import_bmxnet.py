@@ -258,7 +258,7 @@ def test_parameters_of_a_checkpoint_are_listed_with_verbose(reference, tmp_path,
     assert listed == {name for name in network['structural'] if not name.startswith('current_stage.')}
 
 
-@pytest.mark.parametrize('stem', ['grouped_stem', 'imagenet', 'thumbnail'])  # those of BMXNet-v2
+@pytest.mark.parametrize('stem', ['grouped_stem', 'imagenet', 'thumbnail'])  # the stems of BMXNet-v2
 def test_stem_and_classes_follow_from_the_checkpoint(stem, tmp_path):
     net = get_model('meliusnet_flex', block_numbers=(1,), transitions=(), classes=7, initial_layers=stem)
     net.initialize()

@@ -118,7 +118,7 @@ PUBLISHED = {
     'quicknet': 13234088,
     'quicknet_large': 23342248,
 }
-WITHOUT_STATISTICS = ('meliusnet22', 'quicknet_small', 'quicknet', 'quicknet_large')  # Larq Zoo does not count those of affine BNs
+WITHOUT_STATISTICS = ('meliusnet22', 'quicknet_small', 'quicknet', 'quicknet_large')  # Larq Zoo does not count the statistics of affine BNs
 
 
 @pytest.mark.parametrize('name', larq.NETWORKS)

@@ -227,7 +227,7 @@ def test_the_floor_is_the_time_of_all_multiplications_at_the_peaks():
 
 
 def test_without_a_peak_of_a_kind_there_is_no_floor():
-    steps = [latency.StepTime('00 a', 2.0, 400, 'binary'), latency.Step('01 b', 4.0, 100, 'int8')]
+    steps = [latency.StepTime('00 a', 2.0, 400, 'binary'), latency.StepTime('01 b', 4.0, 100, 'int8')]
     result = figures.from_steps(steps, 10.0, {'binary': 400.0, 'float': 20.0, 'int8': 0})
     assert result['binary_peak_percent'] == 50
     assert result['float_peak_percent'] is result['int8_peak_percent'] is result['floor_ms'] is result['floor_ratio'] is None

@@ -83,7 +83,7 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
         folders.add(config.save_dir)
     assert len(folders) == len(commands)
     for number, network in enumerate(networks):
-        if network not in networks[:number]:  # those of several seeds are made once
+        if network not in networks[:number]:  # for several seeds networks are made once
             model_zoo.get_model(**network)
     names = [row.name for row in study.rows]
     assert len({row.folder for row in study.rows}) == len(names)
@@ -210,8 +210,8 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
         ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),
         ({'row_seeds': {'lower': 1}}, 'row_seeds: lower: 1 is not a row with a positive number of seeds'),
         ({'row_seeds': {'low': 0}}, 'row_seeds: low: 0 is not a row with a positive number of seeds'),
-        ({'tune': {**TUNE, 'values': [1]}}, 'tune needs two or more values, and a seed that is none of those of the study'),
-        ({'tune': {**TUNE, 'seed': 3}}, 'a seed that is none of those of the study, [3, 4]'),
+        ({'tune': {**TUNE, 'values': [1]}}, 'tune needs two or more values, and a seed that the study does not use'),
+        ({'tune': {**TUNE, 'seed': 3}}, 'a seed that the study does not use, not one of [3, 4]'),
         ({'tune': {**TUNE, 'flags': 3}}, 'tune: flags must be a dict, not 3'),
         ({'tune': {**TUNE, 'rate': 3}}, 'tune: unknown key rate'),
     ],

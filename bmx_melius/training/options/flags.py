@@ -149,14 +149,14 @@ def _add_network_flags(group, zoo):
     group.add_argument(
         '--initial-layers',
         metavar='STEM',
-        help='grouped_stem, imagenet, thumbnail, alexnet, alexnet_same or quicknet (default: that of the network; thumbnail for small '
+        help='grouped_stem, imagenet, thumbnail, alexnet, alexnet_same or quicknet (default: as in the network; thumbnail for small '
         'images)',
     )
     group.add_argument(
         '--clip-threshold',
         type=number,
         metavar='T',
-        help='set the gradient of the sign function to zero where |input| > T (default: that of the network, 1.3 for MeliusNet)',
+        help='set the gradient of the sign function to zero where |input| > T (default: the threshold of the network, 1.3 for MeliusNet)',
     )
     group.add_argument(
         '--bits',
@@ -190,7 +190,7 @@ def _add_network_flags(group, zoo):
         zoo,
         '--use-pretrained',
         'start from published weights of SOURCE, which define options of the network (see docs/importing.md); without SOURCE from '
-        'those of GluonCV for its networks (this project has published none); downloaded. For data of another number of classes '
+        'weights of GluonCV for its networks (this project has published none); downloaded. For data of another number of classes '
         'the output layer is newly initialized',
     )
     group.add_argument(
@@ -227,24 +227,24 @@ def _add_bmxnet_flags(group):
         type=_quantizer,
         metavar='NAME',
         help='quantizer of activations: sign (also det_sign), approx_sign, round, dorefa, and with --activation-bits 32 relu, clip, '
-        'leaky_clip, identity (default: that of the network, with several bits round, with 32 relu)',
+        'leaky_clip, identity (default: the quantizer of the network, with several bits round, with 32 relu)',
     )
     group.add_argument(
         '--weight-quantization',
         type=_quantizer,
         metavar='NAME',
-        help='quantizer of weights: sign (also det_sign), approx_sign, dorefa (default: that of the network, with several bits dorefa)',
+        help='quantizer of weights: sign (also det_sign), approx_sign, dorefa (default: as in the network, with several bits dorefa)',
     )
     group.add_argument(
         '--approximation',
         choices=APPROXIMATIONS,
-        help='scale binary convolutions: binet by the mean magnitude of each filter, xnor also by that of the input',
+        help='scale binary convolutions: binet by the mean magnitude of each filter, xnor also by the magnitude of the input',
     )
     group.add_argument(
         '--downsample-structure',
         metavar='LAYERS',
         help='layers of transitions in MeliusNet and BinaryDenseNet, from bn, relu, max_pool, pool, cs:N, fp_conv:N, q_conv '
-        '(default: that of the network, as bn,max_pool,relu,fp_conv)',
+        '(default: as in the network, for example bn,max_pool,relu,fp_conv)',
     )
     group.add_argument(
         '--slices', type=whole_number, choices=(1, 2, 4, 8), help='slices of the channels to which blocks of ResNetE add (default: 1)'
@@ -295,7 +295,7 @@ def _add_fine_tuning_flags(group):
         type=number,
         default=1.0,
         metavar='F',
-        help='multiply the learning rate of loaded parameters by F; new ones keep the full rate (default: 1)',
+        help='multiply the learning rate of loaded parameters by F; new parameters keep the full rate (default: 1)',
     )
 
 
@@ -342,14 +342,14 @@ def _add_data_flags(group):
         '--channels',
         type=positive_int,
         metavar='N',
-        help='channels of the images in folders: 3 (RGB, the default), 1 (gray), or those of .npy and TIFF files',
+        help='channels of the images in folders: 3 (RGB, the default), 1 (gray), or as many as .npy and TIFF files have',
     )
     for name, what in (('mean', 'mean'), ('std', 'standard deviation')):
         group.add_argument(
             f'--{name}',
             type=_list_of_numbers,
             metavar='A,B,...',
-            help=f'{what} of each channel, for pixels of 0 to 255 (default: that of the dataset; with --channels measured)',
+            help=f'{what} of each channel, for pixels of 0 to 255 (default: as for the dataset; with --channels measured)',
         )
     group.add_argument(
         '--crop-ratio',
@@ -383,7 +383,7 @@ def _add_training_flags(group):
         '--preset',
         choices=(*PRESETS, AUTO),
         default=DEFAULT,
-        help='training protocol, which sets the defaults of other flags, auto: that of the network; see docs/training-reference.md '
+        help='training protocol, which sets the defaults of other flags, auto: the protocol of the network; see docs/training-reference.md '
         f'(default: %(default)s; {FEW} for a folder with fewer than {FEW_IMAGES} training images)',
     )
     group.add_argument(
@@ -445,7 +445,7 @@ def _add_training_flags(group):
     )
     group.add_argument('--binary-optimizer-params', type=json_object, metavar='JSON', help='further arguments of --binary-optimizer')
     group.add_argument(
-        '--lr', type=number, help=f'base learning rate ({_by_optimizer("lr")}; others: that of MXNet; for digits 4 times that)'
+        '--lr', type=number, help=f'base learning rate ({_by_optimizer("lr")}; others: as in MXNet; for digits 4 times that)'
     )
     group.add_argument(
         '--lr-scaling',
@@ -458,7 +458,7 @@ def _add_training_flags(group):
         type=number,
         default=1.0,
         metavar='F',
-        help='multiply all learning rates by F: those of a preset, in each of its stages, and those given by flags (default: 1)',
+        help='multiply all learning rates by F: of a preset, in each of its stages, and given by flags (default: 1)',
     )
     group.add_argument(
         '--wd', type=number, help=f'weight decay; not applied to quantized weights of which only the sign is used ({_by_optimizer("wd")})'
@@ -502,7 +502,7 @@ def _add_training_flags(group):
         '--num-training-samples',
         type=positive_int,
         metavar='N',
-        help='images of an epoch for which the learning-rate schedule is computed (default: those of the data)',
+        help='images of an epoch for which the learning-rate schedule is computed (default: the images of the data)',
     )
     group.add_argument(
         '--early-stop',
@@ -524,7 +524,7 @@ def _add_training_flags(group):
 def _add_objective_flags(group, zoo):
     group.add_argument('--mixup', action='store_true', help='train on mixtures of two images')
     group.add_argument('--mixup-alpha', type=number, metavar='A', help='draw the mixing ratio from Beta(A, A) (default: 0.2)')
-    group.add_argument('--cutmix', action='store_true', help='replace a rectangle of each image by that of another one of the batch')
+    group.add_argument('--cutmix', action='store_true', help='paste a rectangle of another image of the batch into each image')
     group.add_argument('--mixup-off-epoch', type=whole_number, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
     group.add_argument('--label-smoothing', action='store_true', help='distribute 0.1 of the probability of each label over all classes')
     group.add_argument(
@@ -543,7 +543,7 @@ def _add_objective_flags(group, zoo):
         group,
         zoo,
         '--teacher-pretrained',
-        'or use published weights of SOURCE, without SOURCE those of GluonCV; downloaded if they are not in ~/.mxnet/models',
+        'or use published weights of SOURCE, without SOURCE of GluonCV; downloaded if they are not in ~/.mxnet/models',
     )
     group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher given by name')
     group.add_argument('--temperature', type=number, metavar='T', help='temperature of the softmax in the distillation loss (default: 20)')
@@ -577,7 +577,7 @@ def _add_output_flags(group):
         type=whole_number,
         default=10,
         metavar='N',
-        help='keep the weights of every N-th epoch, besides the last and the best ones; 0: none (default: %(default)s)',
+        help='keep the weights of every N-th epoch, besides the last and the best weights; 0: none (default: %(default)s)',
     )
     group.add_argument(
         '--save-interval',

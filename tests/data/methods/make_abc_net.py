@@ -4,7 +4,7 @@ Repository github.com/layog/Accurate-Binary-Convolution-Network at commit 37c3a2
 ``python make_abc_net.py CHECKOUT``.
 
 The scales alpha are variables there, which Adam fits to the weights: 20,000 of its updates are run. Signs have no gradient in TensorFlow,
-so of the gradients only that of beta is stored. Signs of 0 are 0 there; the random values have none.
+so only the gradient of beta is stored. Signs of 0 are 0 there; the random values have none.
 """
 
 import json

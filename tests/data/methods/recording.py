@@ -121,7 +121,7 @@ def case_of(maps, weights, gradients, names=None, most=np.inf):
 def keras_case(inputs, output, x, layers, without_slope=None, training=True, most=4000):
     """Return input, output and gradients of a part of a Keras model, from `inputs` to `output`, with random weights.
 
-    Weights and gradients are numbered in the order of `layers`, those of each layer in the order of Keras; x is (N, H, W, C). Gradients of
+    Weights and gradients are numbered in the order of `layers`, in each layer in the order of Keras; x is (N, H, W, C). Gradients of
     weights with more than `most` elements are left out. `without_slope` is a tensor: no gradient comes from elements of the output that
     equal it, because derivatives of activations at 0 differ between libraries.
     """

@@ -1,6 +1,6 @@
 """Generate the models of Larq, converted by tf2onnx: ``python make_larq.py [NAME ...]``, in the environment of ``requirements-larq.txt``.
 
-The networks consist of Larq's layers as those of Larq Zoo do, with fewer blocks and channels. The environment needs Python 3.10.
+The networks consist of Larq's layers as in Larq Zoo, with fewer blocks and channels. The environment needs Python 3.10.
 """
 
 import sys
@@ -133,7 +133,7 @@ MODELS = {  # name: network, shape of its input, options of the conversion, fact
 
 
 def prepare(model, rng):
-    """Give weights random values and normalizations statistics near those of random inputs, with factors of both signs."""
+    """Give weights random values and normalizations the approximate statistics of random inputs, with factors of both signs."""
     norms = [layer for layer in model.layers if isinstance(layer, K.BatchNormalization)]
     for variable in model.trainable_variables:
         if 'kernel' in variable.name:

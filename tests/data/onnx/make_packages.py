@@ -1,6 +1,6 @@
 """Generate the models of Bitorch and Brevitas: ``python make_packages.py [NAME ...]``, in the environment of ``requirements-pytorch.txt``.
 
-The networks are those of the packages with fewer channels.
+The networks are taken from the packages, with fewer channels.
 """
 
 import sys

@@ -193,7 +193,7 @@ MODELS = {
 
 
 def prepare(model, shape, images=32):
-    """Give the normalizations statistics near those of random inputs and factors of both signs, and set the mode for inference."""
+    """Give the normalizations the approximate statistics of random inputs and factors of both signs, and set the mode for inference."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         norm.momentum = 1.0

@@ -1,8 +1,8 @@
-"""Generate models like those of the zoos of QONNX and FINN: ``python make_qonnx.py [NAME ...]``, as ``requirements-qonnx.txt`` says.
+"""Generate models as in the zoos of QONNX and FINN: ``python make_qonnx.py [NAME ...]``, as ``requirements-qonnx.txt`` says.
 
 The environment has NumPy 1: QONNX adds integer zero points to float32 arrays, which NumPy 2 makes float64.
 
-Their forms are those of TFC, CNV, MobileNet and the jet classifier of https://github.com/fastmachinelearning/qonnx_model_zoo and of models
+They have the forms of TFC, CNV, MobileNet and the jet classifier of https://github.com/fastmachinelearning/qonnx_model_zoo and of models
 that FINN has streamlined: old versions of ONNX's operators, domains that no entry declares, zero points and bits as integers, thresholds in
 place of activations, and 8-bit images. QONNX computes the results.
 """

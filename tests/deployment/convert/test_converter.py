@@ -31,7 +31,7 @@ pytest_plugins = ['support.conversions']  # its fixtures
 
 
 def check_whole(net, shape, convert, left=(), packed=1, atol=1e-4, x=None):
-    """Convert with verification; compare outputs; the operators that stay are those of `left`."""
+    """Convert with verification; compare outputs; the operators that stay are listed in `left`."""
     report, prefix = convert(net, shape)
     assert report.packed_operators == packed and sum(node['op'] in (NAME, 'Custom') for node in operators(prefix)) == packed
     assert [node['op'] for node in operators(prefix) if node['op'] != NAME] == list(left)

@@ -40,5 +40,5 @@ def test_command_takes_the_shape_from_the_summary_and_stores_it_in_the_symbol(sm
     assert not (tmp_path / 'packed-summary.json').exists()
     (tmp_path / 'net-summary.json').rename(tmp_path / 'packed-summary.json')
     assert run('convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
-    assert not (tmp_path / 'packed-summary.json').exists(), 'that of another network'
+    assert not (tmp_path / 'packed-summary.json').exists(), 'of another network'
     assert bmx.Session(tmp_path / 'packed').class_names is None

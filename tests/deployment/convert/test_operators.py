@@ -1,4 +1,4 @@
-"""Operators of MXNet in packed networks: results equal to those of MXNet, or the reason why an operator is not packed."""
+"""Operators of MXNet in packed networks: results equal to MXNet's, or the reason why an operator is not packed."""
 
 import io
 import json

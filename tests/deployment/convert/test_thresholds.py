@@ -15,7 +15,7 @@ EXTREMES = np.array([0, -0.0, 1e-45, -1e-45, 1e-38, -1e-38, 1e30, -1e30, LARGEST
 
 
 def around(numbers, steps=120):
-    """Each number, the float32 numbers next to it on both sides, and extreme ones: (len(numbers), 256)."""
+    """Each number, the float32 numbers next to it on both sides, and extreme numbers: (len(numbers), 256)."""
     bits = numbers.astype(np.float32).view(np.int32).astype(np.int64)
     places = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))[:, None] + np.arange(-steps, steps + 1)
     places = np.clip(places, -0x7F7FFFFF, 0x7F7FFFFF)

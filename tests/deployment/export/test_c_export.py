@@ -100,7 +100,7 @@ def run_one(tmp_path, program, inputs, **flags):
 
 @pytest.mark.parametrize('channels', [3, 24])
 def test_a_bias_before_a_scale_has_the_bits_of_the_engine(channels, tmp_path):
-    """The engine makes one shift of both. The first layers add in another order than those after them, and those of many inputs."""
+    """The engine makes one shift of both. The first layers add in another order than the layers after them, and layers of many inputs."""
     engine.require_engine()
     random, operations = np.random.RandomState(0), []
     for inputs in (channels, 5):

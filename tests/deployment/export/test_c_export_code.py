@@ -51,7 +51,7 @@ int main(void) {
 
 
 def test_products_and_sums_are_rounded_once_in_integers(tmp_path):
-    """Among the numbers are denormal ones, zeros, sums that cancel, and results that overflow."""
+    """Among the numbers are denormal numbers, zeros, sums that cancel, and results that overflow."""
     (tmp_path / 'main.c').write_text(_ROUNDING)
     flags = ['-std=c99', '-O2', '-mno-fma', '-Wno-unused-function', f'-I{kernel_sources.FOLDER.parent}']
     build = ['gcc', *(flag for flag in flags if flag != '-mno-fma' or _is_x86()), tmp_path / 'main.c', '-o', tmp_path / 'main', '-lm']

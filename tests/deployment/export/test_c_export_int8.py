@@ -110,7 +110,7 @@ def test_64_bits_are_for_results_far_beyond_the_limits():
     for multiplier, largest, form in ((2**15, 2**15, 'split'), (2**25 + 1, 2**15, 'split'), (2**30, 2**23, 'wide')):
         made.arrays['multiplier'][0] = multiplier
         assert rescaling_of(made, [(-largest, largest)] * 2).form == form
-    first, last = (512 * (result - 3000 / 256) for result in (0.5, 254.5))  # of the second channel, the last ones between the limits
+    first, last = (512 * (result - 3000 / 256) for result in (0.5, 254.5))  # of the second channel, the last numbers between the limits
     assert limits_of(made, [(-(2**23), 2**23)] * 2) == (first - 1, last)
 
 

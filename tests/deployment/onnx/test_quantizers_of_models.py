@@ -1,4 +1,4 @@
-"""Imported quantizers of 8 bits: their integers are those of ONNX Runtime, also next to the numbers at which these change."""
+"""Imported quantizers of 8 bits: their integers equal ONNX Runtime's, also next to the numbers at which these change."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def node(kind, inputs, output, **attributes):
 
 
 def network(nodes, constants):
-    """Return a model in which nodes compute q from x, followed by a binary convolution. Its outputs are q and that of the convolution."""
+    """Return a model in which nodes compute q from x, followed by a binary convolution. The outputs are q and the convolution's."""
     random = np.random.RandomState(0)
     nodes = [
         *nodes,

@@ -32,7 +32,7 @@ def test_what_is_made_from_the_table_is_up_to_date(generator):
 
 
 def values_of(type, value):
-    """Return the values that a type allows: those of a Literal, also if it is optional; otherwise `value`."""
+    """Return the values that a type allows: the values of a Literal, also if it is optional; otherwise `value`."""
     allowed = [one for part in (type, *typing.get_args(type)) if typing.get_origin(part) is typing.Literal for one in typing.get_args(part)]
     return [*allowed, None] if allowed and None.__class__ in typing.get_args(type) else allowed or [value]
 

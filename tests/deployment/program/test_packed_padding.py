@@ -1,4 +1,4 @@
-"""Padding that differs between opposite sides in packed networks, as that of TensorFlow: operations that need no others beside them."""
+"""Padding that differs between opposite sides in packed networks, as TensorFlow's: operations that need no others beside them."""
 
 import mxnet as mx
 import numpy as np

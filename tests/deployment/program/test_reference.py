@@ -27,7 +27,7 @@ PADS = st.one_of(  # (top, left, bottom, right)
 
 
 def run_one(shape, *operations, batch=2, x=None):
-    """Return an input of a chain of operations, and the result of NumPy, which must be that of the engine."""
+    """Return an input of a chain of operations, and the result of NumPy, which the engine must equal."""
     x = np.random.randn(batch, *shape).astype(np.float32) if x is None else x
     program = chain(shape, *operations)
     (y,) = reference.run(program, [x])

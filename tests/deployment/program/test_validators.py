@@ -1,4 +1,4 @@
-"""Limits and borders of programs, and incomplete files: Python and the engine refuse the same ones and name the same place.
+"""Limits and borders of programs, and incomplete files: Python and the engine refuse the same programs and name the same place.
 
 The fuzzers (tests/fuzz) compare the two on damaged programs and files.
 """

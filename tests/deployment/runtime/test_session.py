@@ -116,7 +116,7 @@ def test_bf16_rounds_inputs_and_weights_to_8_bits_and_adds_in_float32(kernel, gr
 
 
 def bfloat16(numbers):
-    """Return float32 numbers rounded to the nearest ones of 8 bits, halfway to the even one."""
+    """Return float32 numbers rounded to the nearest numbers of 8 bits, halfway to the even one."""
     bits = np.ascontiguousarray(numbers).view('u4').astype('u8')
     return (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype('u4').view('f')
 
