@@ -328,7 +328,7 @@ def get_model(
         raise UserError(unknown_network(name))
     if pretrained:
         raise UserError(
-            f'this project publishes no weights of {name}: use those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
+            f'this project publishes no weights of {name}: use weights of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
             'train it with bmx-melius train and call net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
@@ -345,7 +345,7 @@ def unknown_network(name: str) -> str:
     "unknown network 'meliusnet99'; did"
     """
     suggestion = did_you_mean(name.lower(), [*get_model_list(), *get_gluoncv_list()]) or ';'
-    return f'unknown network {name!r}{suggestion} bmx-melius models and model_zoo.list_models() list those of this zoo'
+    return f'unknown network {name!r}{suggestion} bmx-melius models and model_zoo.list_models() list the networks of this zoo'
 
 
 def _with_classes(published, source, classes, ctx, make):

@@ -131,7 +131,7 @@ def open_engine(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def meliusnet22_file(make_once):
-    """Path of a file like that of Larq Zoo with weights of MeliusNet22."""
+    """Path of a file as Larq Zoo's with weights of MeliusNet22."""
     pytest.importorskip('h5py')
     return make_once('larq', lambda folder: write_keras(folder / LARQ_FILE, list(meliusnet22_layers()))) / LARQ_FILE
 

@@ -16,7 +16,7 @@ def unpack(packages: Sequence[str], architecture: str, folder: pathlib.Path) -> 
     ----------
     packages : sequence of str
     architecture : str
-        That of the packages, ``arm64`` for example.
+        Of the packages, ``arm64`` for example.
     folder : pathlib.Path
         Where everything is kept. What it contained before is removed.
 

@@ -1,6 +1,6 @@
 """Draw docs/augmentation.png: random samples of the augmentations of one photo. `python tools/draw_augmentations.py`.
 
-The photo is that of Grace Hopper in matplotlib's sample data (U.S. Navy, public domain); CutMix mixes it with the same photo, inverted.
+The photo shows Grace Hopper, from matplotlib's sample data (U.S. Navy, public domain); CutMix mixes it with the same photo, inverted.
 """
 
 import pathlib

@@ -53,7 +53,7 @@ def _enumeration(name, members):
 
 
 def _all_attributes():
-    """Return the attributes of all operations: name -> limits, which are those of every operation that has it."""
+    """Return the attributes of all operations: name -> limits, the same for every operation that has it."""
     found = {}
     for row in OPERATIONS.values():
         for name, allowed in row.attributes.items():
@@ -201,7 +201,7 @@ struct OperationRow {{
     AttributeRows attributes;  // in the order of the file
 }};
 
-// Attributes with their limits, and those of each operation.
+// Attributes with their limits, and the attributes of each operation.
 namespace attributes {{
 {nl.join(_attribute(name, *allowed) for name, allowed in attributes.items())}
 

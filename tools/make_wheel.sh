@@ -1,6 +1,6 @@
 #!/bin/sh
 # make_wheel.sh PYTHON DIST [MACHINE]: build the source distribution from the files that git tracks, and a wheel from it; write both to the
-# folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements/tests.txt and
+# folder DIST, in place of older wheels. Called by the Makefile. PYTHON is an interpreter with the packages of requirements/tests.txt and
 # wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
 # The wheel has both libraries, for the systems that docs/deploying.md names: if the headers of this machine make them use symbols that these
 # systems lack, there is no wheel, but a list of the symbols (docs/internals/releasing.md).
@@ -23,7 +23,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/source" "$work/wheel"
 git ls-files -z | xargs -0 cp --parents --target-directory "$work/source"
-# The same commit gives the same bytes: the times of files in the archives are that of the commit.
+# The same commit gives the same bytes: the times of files in the archives are the commit's.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 
@@ -34,7 +34,7 @@ if [ "$machine" != "$(uname -m)" ]; then
 fi
 
 (cd "$work/source" && "$python" -W ignore setup.py --quiet sdist --dist-dir "$work")
-# The C++ runtime is that of the system: linked statically, its code for GCC 12 would require glibc 2.36.
+# The C++ runtime is the system's: linked statically, its code for GCC 12 would require glibc 2.36.
 "$python" -m pip --disable-pip-version-check --quiet wheel --no-deps --no-index --no-build-isolation --wheel-dir "$work/wheel" "$work"/*.tar.gz
 contents=$("$python" -m zipfile --list "$work"/wheel/*.whl)
 # Without a compiler or MXNet a build succeeds and leaves libraries out.
@@ -56,7 +56,7 @@ newer_symbols() {
     done
 }
 
-# libgomp is that of the system, as for MXNet, which has its threads
+# libgomp is the system's, as for MXNet, which has its threads
 PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --exclude libgomp.so.1 --wheel-dir "$work/repaired" "$work"/wheel/*.whl >"$work/log" 2>&1 ||
     { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
 wheel=$(basename "$work"/repaired/*.whl)

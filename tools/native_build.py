@@ -5,7 +5,7 @@
                   shapes (``program``), and the two files of MXNet's extension interface in its wheel
 
 CMakeLists.txt builds the engine as a library for C and C++, by the same rows of compile_flags.txt. Neither description replaces the other:
-that of CMake needs no Python, for systems that have none, and this one no CMake, finds the MXNet for which pip installs the package, and
+CMake's needs no Python, for systems that have none, and this one no CMake, finds the MXNet for which pip installs the package, and
 leaves out what has no compiler instead of failing.
 """
 
@@ -191,7 +191,7 @@ def _thread_library(compiler):
 
 
 def _openmp(compiler):
-    """Return the flags for OpenMP if the compiler is GCC. That of Clang has other threads than MXNet's: without flags loops have one."""
+    """Return the flags for OpenMP if the compiler is GCC. Clang's has other threads than MXNet's: without flags loops have one."""
     macros = subprocess.run([*compiler, '-x', 'c++', '-dM', '-E', os.devnull], stdout=subprocess.PIPE, text=True).stdout
     return ['-Wno-unknown-pragmas'] if '__clang__' in macros else ['-fopenmp']
 
@@ -203,7 +203,7 @@ def _build_operator(compiler, sources, headers, objects, target):
         return  # an installation only for Session
     openmp = _openmp(compiler)
     flags = [*FLAGS, *openmp, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
-    # the objects of the shared folder are those of the engine, which has been built before
+    # the objects of the shared folder belong to the engine, which has been built before
     jobs = [(source, flags if source.name in OPERATOR_SOURCES else [*FLAGS, *THREADS]) for source in sources]
     jobs.append((mxnet / 'src' / 'lib_api.cc', [*flags, '-w']))
     _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN', *openmp])
@@ -231,7 +231,7 @@ _OF_PIP = '_PYPROJECT_HOOKS_BUILD_BACKEND', 'PEP517_BUILD_BACKEND'  # variables 
 
 @contextlib.contextmanager
 def _terminal():
-    """Yield the terminal for messages: standard error, or that of the user where pip runs the build and shows nothing of it."""
+    """Yield the terminal for messages: standard error, or the user's where pip runs the build and shows nothing of it."""
     with contextlib.ExitStack() as stack:
         stream = None
         if any(name in os.environ for name in _OF_PIP):

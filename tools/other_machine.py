@@ -73,7 +73,7 @@ class Machine:
 
 
 def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):
-    """Compare the kernels with plain loops, and float kernels with those of this machine. Raises `UserError` if they differ."""
+    """Compare the kernels with plain loops, and float kernels with this machine's. Raises `UserError` if they differ."""
     for kind in kinds:
         source, cases, outputs = f'tests/csrc/{kind}_kernels_test.cc', CASES[kind], {}
         for compiler in machine.compilers:

@@ -1,8 +1,8 @@
 """Write ``requirements/*.txt``: exact versions of what the extras in setup.py and the groups in pyproject.toml need. `make pins` runs it.
 
 uv resolves the versions for Linux and all Pythons that MXNet supports (`wheel`: from 3.9). Those in the files stay as long as they fit;
-the option --upgrade looks for newer ones. All files other than tests.txt have its versions. They are installed beside it, so they list only
-what it does not; lint.txt has an environment to itself, so it lists everything.
+the option --upgrade looks for newer versions. All files other than tests.txt have its versions. They are installed beside it, so they list
+only what it does not; lint.txt has an environment to itself, so it lists everything.
 """
 
 import pathlib

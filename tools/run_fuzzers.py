@@ -140,7 +140,7 @@ def _build(names):
 
 
 def _instruction_sets():
-    """Return the instruction sets that are fuzzed: those of this machine, and AMX where it is emulated; [] without the engine."""
+    """Return the instruction sets that are fuzzed: of this machine, and AMX where it is emulated; [] without the engine."""
     from bmx_melius.deployment.runtime import engine
 
     return with_emulated(engine.instruction_sets()[1], COMPILER) if shutil.which(COMPILER[0]) else engine.instruction_sets()[1]

@@ -39,7 +39,7 @@ def adapted(text, names):
 
 
 def ungrouped(text, typed):
-    """Return a docstring in which those of the parameters described together that have annotations are described one by one.
+    """Return a docstring in which parameters with annotations that were described together are described one by one.
 
     Otherwise griffe gives all of them the type of the first one.
     """

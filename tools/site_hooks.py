@@ -21,14 +21,14 @@ from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = 'docs'
-PAGES = {  # file of the repository -> page; those of docs/ keep their names
+PAGES = {  # file of the repository -> page; files of docs/ keep their names
     'README.md': 'index.md',
     'CONTRIBUTING.md': 'contributing.md',
     'CHANGELOG.md': 'changelog.md',
     'SECURITY.md': 'security.md',
     'benchmarks/README.md': 'benchmark-results.md',
 }
-# Pages at the root of the site that moved to internals/: their old addresses lead to the new ones.
+# Pages at the root of the site that moved to internals/: their old addresses lead to the new pages.
 MOVED = {'deploy': 'conversion', **{name: name for name in ('engine', 'kernels', 'packed-format', 'fuzzing', 'releasing')}}
 NOTEBOOKS = {f'examples/{name}.ipynb': f'notebooks/{name}.md' for name in ('digits', 'larq', 'pytorch')}
 _LINK = re.compile(r'(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)')

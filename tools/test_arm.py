@@ -2,10 +2,10 @@
 
 Everything is cross-compiled, run by qemu, and compared with this machine. Any difference ends it with an error.
 
-- The engine compiled by GCC and by Clang, which is the compiler of Android (`other_machine`). That of GCC is the shared library that CMake
+- The engine compiled by GCC and by Clang, which is the compiler of Android (`other_machine`). GCC's is the shared library that CMake
   builds with its toolchain file and installs, found by the CMake project of the examples.
 - ``bmx-classify``, with libjpeg and libpng of Debian for arm64, unpacked into ``build/aarch64-libraries``: the inputs that it makes of JPEG
-  and PNG files, and their classes, are those of `Session.classify`.
+  and PNG files, and their classes, equal `Session.classify`.
 """
 
 import json
@@ -104,7 +104,7 @@ def check_choice(program, *arguments):
 
 
 def check_classifier(program, folder, root):
-    """Compare inputs and classes that bmx-classify finds with those of a session. Raises `UserError` if they differ."""
+    """Compare inputs and classes that bmx-classify finds with a session's. Raises `UserError` if they differ."""
     images = make_images(folder)
     prefix = write_classifier(folder / 'classifier', SPEC, NAMES)
     command = [*ARM.launcher, '-L', root, program]

@@ -2,7 +2,7 @@
 
 A small MeliusNet is trained on the digits, packed with real-valued and with 8-bit layers, and exported as C. ``examples/mcu`` compiles both
 for Cortex-M and RISC-V processors and runs them in QEMU: the example must classify its digit, and for the test digits the bits of every
-binary layer and the logits must be those of the engine, memory must be what the export printed, and the network of 8-bit integers must not
+binary layer and the logits must equal the engine's, memory must be what the export printed, and the network of 8-bit integers must not
 contain floats. Any difference ends it with an error.
 """
 
@@ -93,7 +93,7 @@ def check_network(network, folder, conversion):
     images, _, bits = expected
     print(
         f'{len(images)} digits: the bits of all {facts["binary_layers"]} binary layers, {bits.shape[1]} words for each digit, and all '
-        'logits are those of the engine'
+        'logits are equal to the engine'
     )
 
 
@@ -167,14 +167,14 @@ def run(folder, arguments):
 
 
 def check_results(folder, facts, logits, bits):
-    """Compare the bits of every layer and the logits with those of the engine."""
+    """Compare the bits of every layer and the logits with the engine's."""
     words = np.fromfile(folder / 'bits.bin', '<u4')
     if words.size != bits.size or not np.array_equal(words.reshape(bits.shape), bits):
-        raise UserError('the bits of binary layers differ from those of the engine')
+        raise UserError('the bits of binary layers differ from the engine')
     (output,) = facts['outputs']
     outputs = np.fromfile(folder / 'outputs.bin', DTYPES[output['type']]).astype(np.float32) * np.float32(output['scale'])
     if outputs.size != logits.size or not np.array_equal(outputs.reshape(logits.shape).view(np.uint32), logits.view(np.uint32)):
-        raise UserError('the logits differ from those of the engine')
+        raise UserError('the logits differ from the engine')
 
 
 def check_functions(example, facts):
@@ -209,7 +209,7 @@ def check_memory(example, facts, output, processor, level):
 
 
 def instructions(facts, output, processor):
-    """Return a description of the instructions for a digit, and of those of each kind of layer."""
+    """Return a description of the instructions for a digit, and for each kind of layer."""
     scale = 1000 / PROCESSORS[processor] / 1e6  # millions of instructions for a tick
     names = {layer['value']: KINDS.get(layer['operation'], 'other layers') for layer in facts['layers']}
     counts = dict.fromkeys([*KINDS.values(), 'other layers'], 0)

@@ -22,7 +22,7 @@ from wasm_encoding import in_final_encoding
 
 from bmx_melius.errors import UserError
 
-# Emscripten 3.1 takes the fetch of newer Node.js for that of a browser.
+# Emscripten 3.1 takes the fetch of newer Node.js for a browser's.
 NODE = ['node', '--no-experimental-fetch']
 RELAXED_SIMD = '--experimental-wasm-relaxed-simd'  # an option that Node.js needed before version 21
 WITHOUT_RELAXED_SIMD = ROOT / 'tests' / 'wasm' / 'without_relaxed_simd.js'
@@ -90,7 +90,7 @@ def can_choose_relaxed():
 
 
 def check_multiply_add(machines, folder):
-    """Compare multiply-adds whose sums are hard to round with those of the C library on this machine."""
+    """Compare multiply-adds whose sums are hard to round with the C library of this machine."""
     source, count = 'tests/csrc/multiply_add_test.cc', 20000
     expected = output_of([build_program(folder, source, [], FLAGS), count]).splitlines()
     for machine in machines:

@@ -3,9 +3,9 @@
     python tools/test_wheel_arm.py --install-tools    # cross compiler and emulator
     python tools/test_wheel_arm.py DIST               # test the wheel in the folder DIST
 
-The Python is that of Debian for arm64, unpacked into ``build/aarch64`` without changing the system; NumPy, Pillow and MXNet are wheels of
-PyPI. Outputs and fingerprints of packed networks must be those of this machine, in a session and in MXNet. The wheel of MXNet for aarch64
-needs the Arm Performance Libraries, for which OpenBLAS is substituted (docs/internals/releasing.md).
+The Python is Debian's for arm64, unpacked into ``build/aarch64`` without changing the system; NumPy, Pillow and MXNet are wheels of
+PyPI. Outputs and fingerprints of packed networks must be the same as on this machine, in a session and in MXNet. The wheel of MXNet for
+aarch64 needs the Arm Performance Libraries, for which OpenBLAS is substituted (docs/internals/releasing.md).
 """
 
 import functools
@@ -28,7 +28,7 @@ from bmx_melius.errors import UserError
 TOOLS = {'aarch64-linux-gnu-g++': 'g++-aarch64-linux-gnu', 'qemu-aarch64': 'qemu-user'}
 FOLDER = ROOT / 'build' / 'aarch64'
 DEBIAN = ['python3-minimal', 'libpython3-stdlib', 'libstdc++6', 'libgomp1', 'libopenblas0-pthread', 'liblapacke']  # and what they depend on
-PYPI = {  # folder -> packages and options; those of MXNet have the versions of requirements/tests.txt
+PYPI = {  # folder -> packages and options; MXNet's have the versions of requirements/tests.txt
     'site': ['numpy', 'pillow'],
     'site-mxnet': [
         *('--no-deps', '--constraint=requirements/tests.txt'),

@@ -98,7 +98,7 @@ def _after(module, at, operands):
 
 
 def _integer(module, at):
-    """Return an unsigned integer of variable length (LEB128) and the place after it; of signed ones only the latter is right."""
+    """Return an unsigned integer of variable length (LEB128) and the place after it; of signed integers only the latter is right."""
     value = shift = 0
     while True:
         byte = module[at]

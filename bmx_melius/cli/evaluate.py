@@ -81,10 +81,10 @@ def add_parser(commands):
     parser.add_argument(
         '--initial-layers',
         metavar='STEM',
-        help='stem of a network of the zoo (default: that of the checkpoint, or the default of training for DATA)',
+        help='stem of a network of the zoo (default: as in the checkpoint, or the default of training for DATA)',
     )
     parser.add_argument(
-        '--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: those of the checkpoint, or of DATA)'
+        '--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: as in the checkpoint, or in DATA)'
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)

@@ -195,7 +195,7 @@ def _read(place, classes, read, usual=None):
             raise UserError(f'{place}: the files are damaged: {last_line(error)}') from error
         if usual and len(images) != usual[train]:
             LOG.warning(
-                '%s: %s %s images instead of %s: the files are those of another dataset, or were cut between two images',
+                '%s: %s %s images instead of %s: the files belong to another dataset, or were cut between two images',
                 place,
                 f'{len(images):,}',
                 'training' if train else 'validation',
@@ -204,7 +204,7 @@ def _read(place, classes, read, usual=None):
         labels = labels.astype(int).tolist()
         if max(labels) >= classes:
             raise UserError(
-                f'{place} has the label {max(labels)}, but there are only {classes} classes: the files are those of another dataset'
+                f'{place} has the label {max(labels)}, but there are only {classes} classes: the files belong to another dataset'
             )
         parts.append(ArrayDataset(images, labels))
     return Splits(*parts)

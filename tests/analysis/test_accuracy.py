@@ -1,4 +1,4 @@
-"""Accuracy and confusion matrix: the numbers are those of scikit-learn and of plain loops."""
+"""Accuracy and confusion matrix: the numbers of scikit-learn and of plain loops."""
 
 import mxnet as mx
 import numpy as np

@@ -1,4 +1,4 @@
-// Cases of the tests of binary kernels: edge cases, and random ones. To add a case, add a line to kEdgeCases.
+// Cases of the tests of binary kernels: edge cases, and random cases. To add a case, add a line to kEdgeCases.
 #pragma once
 #include <cstdint>
 #include <cstdio>

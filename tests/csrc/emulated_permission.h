@@ -1,4 +1,4 @@
-// Permission to use the emulated tiles, which Linux gives for those of a processor only on request. Without it their
+// Permission to use the emulated tiles, which Linux gives for a processor's only on request. Without it their
 // configuration ends the program, as an instruction for tiles does there.
 #pragma once
 #include <atomic>

@@ -2,7 +2,7 @@
 // do not check what instructions in assembly language access. kernels/x86/tiles_amx.h includes this file if
 // BMX_EMULATED_TILES is defined.
 //
-// Sums are those of the processor (Intel's manual, TDPBUSD and TDPBF16PS), but for float32 below 2^-126, which there
+// Sums equal the processor's (Intel's manual, TDPBUSD and TDPBF16PS), but for float32 below 2^-126, which there
 // become 0. Use of tiles that have not been configured, or before kernels/dispatch.cc has requested them, ends the
 // program.
 #pragma once
@@ -76,7 +76,7 @@ void store_tile(void* to, ptrdiff_t stride = kTileRowBytes) {
 }
 
 // Adds to each sum of 4 bytes what `add(sum, a, b)` computes from a row of the first factor and from the lane of the
-// sum in the second one, 16 times 4 bytes each; those of the lane are kTileRowBytes apart.
+// sum in the second one, 16 times 4 bytes each; the rows of the lane are kTileRowBytes apart.
 template <typename Sum, typename Add>
 void add_products(int sums, int a, int b, const Add& add) {
     EmulatedTile& to = emulated_tile(sums);
@@ -92,7 +92,7 @@ void add_products(int sums, int a, int b, const Add& add) {
     }
 }
 
-// Unsigned bytes of the first factor, signed ones of the second. The loop takes most of the time; it only reads tiles.
+// Unsigned bytes of the first factor, signed bytes of the second. The loop takes most of the time; it only reads tiles.
 __attribute__((no_sanitize("address", "undefined"), unused)) int32_t add_bytes(int32_t sum, const uint8_t* a,
                                                                                const uint8_t* b) {
     for (int k = 0; k < kTileRows; ++k) {

@@ -28,7 +28,7 @@ struct Aligned {
     T* data;
 };
 
-// Constants of a rescaling, with those of 32 bits or without. What a kernel uses of them, it must not mix up: they do
+// Constants of a rescaling, with 32 bits or without. What a kernel uses of them, it must not mix up: they do
 // not give the same numbers here.
 struct RandomRescaling {
     RandomRescaling(int channels, bool to_bytes, int largest)

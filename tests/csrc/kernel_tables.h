@@ -30,8 +30,8 @@ inline std::vector<const bmx::BinaryKernels*> binary_tables(const bmx::Instructi
     return tables;
 }
 
-// Returns the table with the same bits as every instruction set and, if there are any, those of Precision::fast and
-// Precision::bf16.
+// Returns the table with the same bits as every instruction set and, if there are any, the tables of Precision::fast
+// and Precision::bf16.
 inline std::vector<const bmx::FloatKernels*> float_tables(const bmx::InstructionSet& set) {
     std::vector<const bmx::FloatKernels*> tables = {set.floats};
     for (const bmx::FloatKernels* table : {set.products, set.bf16}) {

@@ -1,5 +1,5 @@
 // Fused multiply-adds of numbers whose sums are hard to round: prints their bits, for a comparison of machines. In
-// WebAssembly they are those of the float kernels, elsewhere of the C library.
+// WebAssembly they come from the float kernels, elsewhere from the C library.
 //
 //     multiply_add_test COUNT
 //

@@ -354,7 +354,7 @@ TEST(maps_of_all_sizes_share_memory_in_a_long_program) {
     CHECK(check_plan(p).bytes < bytes_needed(p) * 5 / 4);
 }
 
-// Rows are expanded side by side, those of each thread followed by what kernels may read beyond a map.
+// Rows are expanded side by side, each thread's followed by what kernels may read beyond a map.
 TEST(scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead) {
     constexpr int height = 8, width = 4, units = 2, pad = 1;
     ProgramBuilder b;

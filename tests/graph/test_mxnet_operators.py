@@ -1,4 +1,4 @@
-"""Operators of MXNet as operations: the attributes are those that MXNet writes, with and without the ones that have defaults."""
+"""Operators of MXNet as operations: the attributes are written as by MXNet, with and without attributes that have defaults."""
 
 import mxnet as mx
 import pytest

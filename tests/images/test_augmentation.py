@@ -22,7 +22,7 @@ SIZE = 240  # of the image, pixels
 INPUT = InputSpec(size=32, resize=40, mean=(0, 0, 0), std=(1, 1, 1))
 PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
 KS = 1.95 / np.sqrt(SAMPLES)  # Kolmogorov-Smirnov: a right distribution is farther off in one of a thousand tests
-LOWEST, SPAN, STEP = 60, 60, 40  # values of the coded image: those of its coordinates, and the height of a step of its blue squares,
+LOWEST, SPAN, STEP = 60, 60, 40  # values of the coded image: of its coordinates, and the height of a step of its blue squares,
 SQUARE = 17  # which are so wide and high
 
 

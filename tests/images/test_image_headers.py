@@ -1,4 +1,4 @@
-"""Cost of decoding an image file, read from its headers: the sizes are those of Pillow, and the scans those that were written."""
+"""Cost of decoding an image file, read from its headers: the sizes equal Pillow's, and the scans are as written."""
 
 import re
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Every reader of images on every kind of file: the pixels and the refusals are those of one rule, the table of docs/data.md."""
+"""Every reader of images on every kind of file: the pixels and the refusals follow one rule, the table of docs/data.md."""
 
 import json
 import pathlib
@@ -53,7 +53,7 @@ def inputs_of(batches):
 
 
 def expected(folder):
-    """Return the inputs of the images of a folder with the class `all`, in the order of their names, and that of the other class."""
+    """Return the inputs of the images of a folder with the class `all`, in the order of their names, and of the other class."""
     pixels = {kind.file_name: kind.pixels for kind in READ}
     return np.stack([crop(pixels[path.name]) for path in sorted((folder / 'val' / 'all').iterdir())] + [crop(COLOURS)])
 

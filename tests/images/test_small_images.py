@@ -39,7 +39,7 @@ def make_data(name):
 
 
 def write(folder, name):
-    """Write the files of a dataset as its authors publish them (those of MNIST unpacked); return what is in them."""
+    """Write the files of a dataset as its authors publish them (MNIST unpacked); return what is in them."""
     folder.mkdir(parents=True, exist_ok=True)
     data = make_data(name)
     if 'mnist' in name:
@@ -62,7 +62,7 @@ def write(folder, name):
 
 
 def pack(folder, name):
-    """Replace the files of a dataset by packed ones, as they are published."""
+    """Replace the files of a dataset by packed files, as they are published."""
     if 'mnist' in name:
         for path in list(folder.iterdir()):
             (folder / f'{path.name}.gz').write_bytes(gzip.compress(path.read_bytes()))

@@ -65,7 +65,7 @@ def test_global_attributes_of_pax_and_headers_without_magic_are_read(tmp_path):
     write(tmp_path / 'x.tar', 'ustar', {'a.png': b'a' * 700, 'b.png': b'b'})
     content = bytearray((tmp_path / 'x.tar').read_bytes())
     for header in (0, 3 * BLOCK):
-        content[header + 257 : header + BLOCK] = bytes(BLOCK - 257)  # that of V7
+        content[header + 257 : header + BLOCK] = bytes(BLOCK - 257)  # as in V7
         content[header + 148 : header + 156] = b' ' * 8
         content[header + 148 : header + 156] = b'%06o\0 ' % sum(content[header : header + BLOCK])
     (tmp_path / 'x.tar').write_bytes(content)
@@ -95,7 +95,7 @@ def test_a_flipped_bit_in_a_header_is_refused_or_changes_nothing(tmp_path, form)
     content = (tmp_path / 'x.tar').read_bytes()
     headers = [begin for begin in range(0, len(content), BLOCK) if content[begin + 257 :].startswith(b'ustar')]
     assert len(headers) == (3 if form == 'ustar' else 4)
-    headers = headers if form == 'ustar' else headers[1:3]  # that of the long name and the one after it
+    headers = headers if form == 'ustar' else headers[1:3]  # the header of the long name and the next one
     positions = [header + place for header in headers for place in range(BLOCK)]
     results = [(members, doubt) for _, members, doubt in damages(path, positions)]
     refused = sum(members is None for members, _ in results)

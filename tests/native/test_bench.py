@@ -260,7 +260,7 @@ def is_open_in(process, path):
     """Whether the standard output of a process is this file."""
     try:
         return os.path.samefile(process / 'fd' / '1', path)
-    except OSError:  # it has ended, or is that of another user
+    except OSError:  # it has ended, or belongs to another user
         return False
 
 

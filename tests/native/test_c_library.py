@@ -239,7 +239,7 @@ install(TARGETS program)
 
 
 def test_the_library_as_part_of_another_project_computes_the_same_and_installs_nothing(tmp_path, run_example):
-    """Options, flags, variables and targets of that project must not change the library, and those of the library not the project."""
+    """Options, flags, variables and targets of that project must not change the library, and the library's not the project."""
     (tmp_path / 'CMakeLists.txt').write_text(USER.replace('{root}', str(ROOT)))
     (tmp_path / 'own.c').write_text('int own(void) { return 1; }\n')
     cmake(tmp_path, tmp_path / 'build')

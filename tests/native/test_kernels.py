@@ -1,6 +1,6 @@
 """The kernels of each instruction set against plain loops: what they compute, and what they touch in memory.
 
-Binary and 8-bit kernels must agree with them bit for bit, float kernels up to rounding, and with those of the other instruction sets bit
+Binary and 8-bit kernels must agree with them bit for bit, float kernels up to rounding, and with the kernels of other instruction sets bit
 for bit.
 """
 

@@ -137,7 +137,7 @@ def test_omp_num_threads_lowers_the_default_if_it_is_a_smaller_number(tmp_path, 
     assert default_memory(tmp_path, OMP_NUM_THREADS=limit) == expected
 
 
-# Runs as far apart as those of a server that has little to do: what a waiting thread spends on looking for work adds up.
+# Runs as far apart as in a server that has little to do: what a waiting thread spends on looking for work adds up.
 IDLE = """
 import json, sys, time
 sys.modules['mxnet'] = None

@@ -166,7 +166,7 @@ def two_bits(s, x):
 
 
 def bwn(s, x, w, stride=1):
-    """Its gradient of the weights is that of XNOR-Net."""
+    """Its gradient of the weights equals XNOR-Net's."""
     slope = (w[0].size - 9) * (1 / w[0].size + filter_mean(w)[..., None] * (np.abs(w) < 1))
     return conv(relu(s, x), s.estimate(scaled_signs(w), w, slope), stride, value=0)
 

@@ -1,6 +1,6 @@
-"""Connections of the service: their time limits, clients that send nothing more, and which ones are closed when there are too many.
+"""Connections of the service: their time limits, clients that send nothing more, and which are closed when there are too many.
 
-The network is a stand-in whose buffers the test fills, and the time that of the test.
+The network is a stand-in whose buffers the test fills, and the time is set by the test.
 """
 
 import asyncio

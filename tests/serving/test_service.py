@@ -1,4 +1,4 @@
-"""The service over HTTP: its answers are those of `Session`, and what it cannot answer is refused clearly."""
+"""The service over HTTP: its answers equal `Session`'s, and what it cannot answer is refused clearly."""
 
 import base64
 import concurrent.futures

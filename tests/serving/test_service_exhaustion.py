@@ -156,7 +156,7 @@ def test_json_is_parsed_by_processes_whose_memory_is_limited(colour, monkeypatch
     with running([colour]) as client:
         body = infer([1, 3, 200, 200])
         assert len(body) > 1 << 16 and client.post(INFER, body)[0] == 200
-        assert client.post(INFER, infer([1, 3, 8, 8]))[0] == 500  # small ones are parsed at once: this test would notice
+        assert client.post(INFER, infer([1, 3, 8, 8]))[0] == 500  # small bodies are parsed at once: this test would notice
     monkeypatch.setattr(readers, '_BYTES_PER_CHARACTER', 1)
     monkeypatch.setattr(readers, '_BASE_BYTES', 128 << 20)
     with running([colour], pixels=1000) as client:
@@ -179,7 +179,7 @@ def test_a_large_form_needs_no_space_on_the_disk(colour, tmp_path, monkeypatch):
 def held_decoding(monkeypatch):
     """Let processes decode images whose size has been read before only when `go` is set; their pixels count as large from 10,000 on.
 
-    There are two processes. Returns an object with `go` and `number`, that of the images that are being decoded so.
+    There are two processes. Returns an object with `go` and `number`, the number of images that are being decoded so.
     """
     ask, held = readers._ask, types.SimpleNamespace(go=threading.Event(), number=0)
 
@@ -385,7 +385,7 @@ def connect_at_once(number, port):
 
 
 def connect_repeatedly(number, port):
-    """Open and close connections while the service accepts those of others."""
+    """Open and close connections while the service accepts others'."""
     for _ in range(10):
         connections = connect_at_once(number, port)
         time.sleep(TIME / 5)

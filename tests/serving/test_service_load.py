@@ -22,7 +22,7 @@ def serving_load(monkeypatch):
 
 @pytest.mark.parametrize('latency', [0.01, 0.9])
 def test_rates_are_those_of_the_measured_interval(serving_load, latency):
-    """Also those of a few slow requests: an interval from the first to the last answer would give higher rates."""
+    """Also rates of a few slow requests: an interval from the first to the last answer would give higher rates."""
     starts = np.arange(0, 12, 0.5) + 0.001  # two requests a second
     requests = [('refused' if number % 4 == 0 else 'answered', start, start + latency) for number, start in enumerate(starts)]
     found = serving_load.rates_and_latencies(requests, 2, 10)
@@ -55,7 +55,7 @@ def apply(load, *options):
 
 @needs_locust
 def test_every_request_within_the_limit_is_answered(load):
-    """`measured` raises if an answer is not that of `Session`, or if client and service disagree on their number."""
+    """`measured` raises if an answer differs from `Session`, or if client and service disagree on their number."""
     row = apply(load, '--queue', str(CLIENTS))
     assert row['answered'] > 0 and row['refused'] == 0 and row['images'] >= 1
     assert row['offered'] * 2 == pytest.approx(row['answered'] * 2, abs=CLIENTS)  # in two seconds; the difference is on the way

@@ -18,7 +18,7 @@ class Case:
     Attributes
     ----------
     arrays : dict of str to numpy.ndarray
-        x, y, dx, dy and further ones.
+        x, y, dx, dy and others.
     weights, gradients, products : dict of str to numpy.ndarray
         Of each trained parameter, by its name in their code and in the order there: its value, its gradient, and the sum of the gradient
         times `drawn` values. Of a large gradient there is the product only, or nothing.

@@ -180,7 +180,7 @@ class Reference:
 
 
 class Calibration(Reference):
-    """Sets the running statistics in place to those of the images, so that values stay in a reasonable range for random weights."""
+    """Sets the running statistics in place from the images, so that values stay in a reasonable range for random weights."""
 
     def _norm(self, x, path, **kwargs):
         mean, var = nd.moments(x, axes=(0, 2, 3))

@@ -8,7 +8,7 @@ import pytest
 
 from support.paths import ROOT
 
-BUILD = ROOT / 'build' / 'c'  # that of docs/deploying.md; kept, so that only what has changed is compiled
+BUILD = ROOT / 'build' / 'c'  # as in docs/deploying.md; kept, so that only what has changed is compiled
 
 only_test_c = pytest.mark.skipif(not os.environ.get('BMX_MELIUS_TEST_C'), reason='`make test-c` runs it')
 

@@ -4,7 +4,7 @@ import asyncio
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time is set, and which never waits for a timer: it sets its time to that of the timer."""
+    """An event loop whose time is set, and which never waits for a timer: it sets its time to the timer's."""
 
     def __init__(self):
         super().__init__()

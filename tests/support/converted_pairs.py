@@ -1,4 +1,4 @@
-"""Pairs of BMXNet-v2's model_converter for tests: that of the authors, small ones of random parameters, and their import."""
+"""Pairs of BMXNet-v2's model_converter for tests: the authors' pair, small pairs of random parameters, and their import."""
 
 import json
 

@@ -17,7 +17,7 @@ def normal(name, shape):
 
 
 def drawn(name, shape):
-    """Return values for a parameter: for vectors normal ones with mean and deviation 1/2, otherwise magnitudes below 1.5 of both signs.
+    """Return values for a parameter: for vectors normal numbers with mean and deviation 1/2, otherwise magnitudes below 1.5 of both signs.
 
     The magnitudes of two successive weights add up to 1.5. Their mean over a filter is thus 3/4, with which sums of scaled signs are exact:
     rounding does not decide whether such a sum is zero. About a third of them exceeds 1, beyond which straight-through estimators are cut.

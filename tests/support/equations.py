@@ -86,7 +86,7 @@ def assert_equals(layer, equation, x, names, boundary=True, ungraded=()):
     """Compare a layer with an equation: its value and the gradients of x and of all parameters, imperative and hybridized.
 
     `names` are the names of the parameters in the equation, in the order of the layer; None for running statistics. Those in `ungraded`
-    have no gradient, or one that is not that of the equation.
+    have no gradient, or another than the equation.
     """
     rng = np.random.RandomState(0)
     layer.cast('float64')

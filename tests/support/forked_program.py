@@ -24,7 +24,7 @@ class ForkedProgram:
     ----------
     arguments : str or os.PathLike or int
     environment : dict, optional
-        Environment variables; by default those of this process.
+        Environment variables; by default as in this process.
     """
 
     def __init__(self, *arguments, environment=None):

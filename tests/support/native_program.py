@@ -28,7 +28,7 @@ from native_build import (  # noqa: E402, F401
 BUILDS = {
     'optimized': FLAGS,  # as in the library
     # AddressSanitizer detects the accesses that the two checks left out would detect, which take a quarter of the time of compilation. It
-    # does not see those of AMX, whose tiles are therefore emulated, which also tests these kernels where a processor lacks them.
+    # does not see AMX's, whose tiles are therefore emulated, which also tests these kernels where a processor lacks them.
     'sanitized': [
         *('-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize=null,object-size', '-fno-sanitize-recover=all'),
         '-DBMX_EMULATED_TILES',
@@ -56,7 +56,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
         The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc,
         PART_planes_avx512.cc and so on. None: all files of the engine.
     flags : list of str
-        Compiler and linker flags for all files. With those of the library and all instruction sets, the objects of its last build are used
+        Compiler and linker flags for all files. With the library's and all instruction sets, the objects of its last build are used
         if they are up to date.
     compiler : list of str, optional
         The command of the compiler; default: the one that compiles the library.
@@ -103,13 +103,13 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
 
 
 def with_emulated(available, compiler=None):
-    """Return the instruction sets of sanitized programs: those of this machine and, where it has AVX-512, AMX, which they emulate."""
+    """Return the instruction sets of sanitized programs: of this machine and, where it has AVX-512, AMX, which they emulate."""
     emulates = 'avx512' in available and 'amx' not in available and 'amx' in known_instruction_sets(compiler or find_compiler())
     return [*available, 'amx'] if emulates else list(available)
 
 
 def _vector_checks(compiler, flags):
-    """Return the flags of `VECTOR_CHECKS` that a compiler understands: GCC and Clang ignore or refuse those of the other."""
+    """Return the flags of `VECTOR_CHECKS` that a compiler understands: GCC and Clang ignore or refuse each other's."""
     if not any(flag.startswith('-fsanitize=') for flag in flags):
         return []
     macros = subprocess.run([*compiler, '-x', 'c++', '-dM', '-E', os.devnull], stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Networks of the zoo in the tests: arguments that some of them need, which ones are tested once for several depths; their layers."""
+"""Networks of the zoo in the tests: arguments that some of them need, which are tested once for several depths; their layers."""
 
 import pytest
 
@@ -24,7 +24,7 @@ NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 
 def of_size(name, size, full=False):
     """Arguments of `get_model` for images of size x size, with few channels.
 
-    Their layers, and the marks and operators of these, are those of the full width, which `full` selects except for methods that take
+    Their layers, and the marks and operators of these, are as in the full width, which `full` selects except for methods that take
     much time.
     """
     if any(method in name for method in NARROW):
@@ -39,7 +39,7 @@ def of_size(name, size, full=False):
 
 
 def cases(names, *others):
-    """Return parameters for `pytest.mark.parametrize`, each a name, or a name and `others`; those of deep networks are for long runs."""
+    """Return parameters for `pytest.mark.parametrize`, each a name, or a name and `others`; deep networks are for long runs."""
     return [pytest.param(name, *others, marks=[pytest.mark.long] if name in _LONG | DEEPER else []) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""Headers of .npy files, also wrong ones."""
+"""Headers of .npy files, also wrong headers."""
 
 
 def header(shape, dtype="'<f4'", length=None):

@@ -159,7 +159,7 @@ def add_operation_with_a_step(project):
     assert named == ['map_steps.h', 'map_steps.cc', 'lowering.cc', 'layer_calls.py']
 
 
-# --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------
+# --- an instruction set: the plain kernels with the processor's instruction for counting bits --------------------------------
 
 PEAK = """#include <cstdint>
 

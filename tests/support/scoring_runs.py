@@ -70,7 +70,7 @@ def score(*arguments, status=0):
 
 
 def rows(folder):
-    """Return the rows of all files in the order of images; the columns without classes and probabilities are those of `Session`."""
+    """Return the rows of all files in the order of images; the columns without classes and probabilities as from `Session`."""
     import pyarrow.parquet
 
     found = pyarrow.parquet.read_table(str(folder)).to_pylist()
@@ -106,7 +106,7 @@ def open_when_read(pipe, process):
 def reader_of(pipe):
     """Return the number of the other process that has opened a file."""
     for number in filter(str.isdigit, os.listdir('/proc')):
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # processes that have ended, and those of other users
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # processes that have ended, or belong to other users
             links = pathlib.Path(f'/proc/{number}/fd').iterdir()
             if number != str(os.getpid()) and any(os.readlink(link) == str(pipe) for link in links):
                 return int(number)

@@ -7,7 +7,7 @@ from typing import Iterable, List
 def weak_symbols(archive, instruction_sets: Iterable[str], nm: str = 'nm') -> List[str]:
     """Return lines about weak symbols in the files that are compiled for one of the instruction sets.
 
-    The linker keeps one copy of a weak symbol: that of a file for AVX-512 would end programs on other processors.
+    The linker keeps one copy of a weak symbol: a copy from a file for AVX-512 would end programs on other processors.
     """
     endings = tuple(f'_{name}.cc.o:' for name in instruction_sets)
     listed = subprocess.run([nm, '--demangle', str(archive)], stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -17,7 +17,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.stash[_STANDARD_ERROR] = os.dup(sys.__stderr__.fileno())  # not yet that of a test
+    config.stash[_STANDARD_ERROR] = os.dup(sys.__stderr__.fileno())  # not yet a test's
 
 
 def pytest_unconfigure(config):

@@ -1,4 +1,4 @@
-"""Flags in a file: the same as on the command line, which overrides them, and those of a finished run."""
+"""Flags in a file: the same as on the command line, which overrides them, and flags of a finished run."""
 
 import json
 import re

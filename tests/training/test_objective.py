@@ -28,7 +28,7 @@ def batch():
 
 
 def teacher_net():
-    """A network that does not compute the same in training: its answers must be those of inference."""
+    """A network that does not compute the same in training: its answers must be as in inference."""
     net = sequence(gluon.nn.BatchNorm(in_channels=SHAPE[0]), gluon.nn.Dense(CLASSES, in_units=int(np.prod(SHAPE))), gluon.nn.Dropout(0.5))
     net.initialize(mx.init.Normal(1))
     return net

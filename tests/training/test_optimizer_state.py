@@ -172,7 +172,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(tmp_path,
 
 
 def test_unpickling_creates_no_objects_of_mxnet(tmp_path, monkeypatch):
-    """Not even those of MXNet run anything: they are stand-ins."""
+    """Not even MXNet's run anything: they are stand-ins."""
     _, trainer = make('sgd', updates=1)
     trainer.save_states(str(tmp_path / 'states'))
     for kind in (mx.optimizer.SGD, type(trainer.optimizer.lr_scheduler)):

@@ -107,7 +107,7 @@ def test_equals_an_independent_float64_implementation(seed, shape, updates, lr, 
     )
     weights, (m, v) = trajectory(optimizer, weight, gradients)
     expected, expected_m, expected_v = liu_2020_algorithm_2(weight, gradients, lr, beta1, beta2, epsilon, threshold, wd, rescale, clip)
-    # float32 rounds 1 - beta2 by up to 2 ** -25 / (1 - beta2) < 6.0e-5 of v, half of that of a step
+    # float32 rounds 1 - beta2 by up to 2 ** -25 / (1 - beta2) < 6.0e-5 of v, half as much of a step
     np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=5e-5 * max(lr * updates, 0.1))
     np.testing.assert_allclose(m.asnumpy(), expected_m, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(v.asnumpy(), expected_v, rtol=1e-4, atol=1e-6)
@@ -190,7 +190,7 @@ def test_multipliers_of_parameters_are_honoured():
 @pytest.mark.parametrize('update_on_kvstore', [False, True])
 @pytest.mark.parametrize('first_steps', [3, 15])
 def test_a_resumed_trainer_continues_identically(tmp_path, first_steps, update_on_kvstore, arguments):
-    """Saved among the momentum steps and among the rectified ones; the schedule continues where it was."""
+    """Saved among the momentum steps and among the rectified steps; the schedule continues where it was."""
     dtype, options = arguments.get('dtype', 'float32'), {k: v for k, v in arguments.items() if k != 'dtype'}
 
     def begin():

@@ -128,7 +128,7 @@ def test_networks_with_too_many_classes_for_a_matrix_have_no_f1(tmp_path, monkey
 
 
 class OneOfTwo(Workers):
-    """A worker whose sums are those of two workers: `others` are the values of the other one, one for each call."""
+    """A worker with the sums of two workers: `others` are the values of the other worker, one for each call."""
 
     count = 2
 
@@ -223,7 +223,7 @@ def test_the_learning_rates_of_a_trainer_of_the_user_are_those_that_were_used(tm
     figures, curve = [], plots.learning_rate
     monkeypatch.setattr(plots, 'learning_rate', lambda *a, **k: figures.append(curve(*a, **k)) or figures[-1])
     net = make_net()
-    scheduler = mx.lr_scheduler.FactorScheduler(step=4, factor=0.5, base_lr=0.4)  # asking it for a later rate changes the next ones
+    scheduler = mx.lr_scheduler.FactorScheduler(step=4, factor=0.5, base_lr=0.4)  # asking it for a later rate changes the next rates
     trainer = gluon.Trainer(net.collect_params(), 'sgd', {'lr_scheduler': scheduler, 'learning_rate': 0.4})
     history = fit(net, batches(), batches(), 3, trainer=trainer, save_dir=str(tmp_path))
     assert [row['learning_rate'] for row in history] == pytest.approx([0.4, 0.2, 0.1])

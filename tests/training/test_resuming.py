@@ -1,4 +1,4 @@
-"""Runs that are killed, interrupted, or find damaged files: resumed, they end like uninterrupted ones, bit for bit."""
+"""Runs that are killed, interrupted, or find damaged files: resumed, they end like uninterrupted runs, bit for bit."""
 
 import os
 import shutil
@@ -170,7 +170,7 @@ def test_runs_with_further_flags_resume_bit_for_bit_without_naming_them_again(da
         assert arrays[0].keys() == arrays[1].keys() and all(np.array_equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
         averages = weights_of(whole, 3)
         assert any(not np.array_equal(averages[name], arrays[0][f'trained.{name}']) for name in averages)
-        for epoch, row in enumerate(history_of(whole), start=1):  # the history is that of the averages
+        for epoch, row in enumerate(history_of(whole), start=1):  # the history describes the averages
             assert evaluated('meliusnet_flex', images, whole, epoch, capsys)['top1'] == pytest.approx(row['top1'])
 
 

@@ -342,7 +342,7 @@ def test_a_summary_has_the_histograms_of_weights_and_gradients_of_each_epoch_als
         assert value.histo.sum_squares == pytest.approx((weights**2).sum())
     gradients = shown[f'{name}/gradient']
     assert len(gradients) == 3
-    for _, value in gradients:  # those of a softmax cancel out over the classes
+    for _, value in gradients:  # gradients of a softmax cancel out over the classes
         assert value.histo.num == weights.size and value.histo.max > 0.1 and value.histo.sum == pytest.approx(0, abs=0.01)
 
 

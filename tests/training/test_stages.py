@@ -1,4 +1,4 @@
-"""Training in stages: weights are handed on exactly, and interrupted trainings end like uninterrupted ones."""
+"""Training in stages: weights are handed on exactly, and interrupted trainings end like uninterrupted trainings."""
 
 import json
 import shutil

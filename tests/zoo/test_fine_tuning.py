@@ -272,7 +272,7 @@ def test_flags_without_weights_are_refused(flags, tuning, words, tmp_path, capsy
 
 @pytest.fixture
 def published(monkeypatch, tmp_path):
-    """A network whose weights GluonCV finds as its published ones."""
+    """A network whose weights GluonCV finds as published weights."""
     net = gluoncv.model_zoo.get_model('mobilenet0.25')
     net.initialize()
     net(nd.zeros((1, 3, 32, 32)))

@@ -1,4 +1,4 @@
-"""The list of networks: names by patterns, and figures that are those of the tables, of the weights and of the networks themselves."""
+"""The list of networks: names by patterns, and figures from the tables, the weights and the networks themselves."""
 
 import importlib.util
 import json

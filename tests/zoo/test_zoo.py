@@ -77,7 +77,7 @@ def test_case_and_underscores_do_not_matter_in_names(name):
 
 
 def test_gluoncv_knows_the_networks():
-    for name in ['meliusnet_a', 'densenet28', 'resnet18_e1', *get_model_list()]:  # the first ones are names in BMXNet-v2
+    for name in ['meliusnet_a', 'densenet28', 'resnet18_e1', *get_model_list()]:  # the first are names in BMXNet-v2
         assert type(gluoncv.model_zoo.get_model(name, classes=10)) is type(get_model(name))
     assert gluoncv.model_zoo.get_model('meliusnet22', classes=10).output.weight.shape[0] == 10
 

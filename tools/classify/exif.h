@@ -26,7 +26,8 @@ class Bytes {
     const std::string& content_;
 };
 
-// Returns the orientation in the first directory of an EXIF header, which begins with that of TIFF; 1 if it has none.
+// Returns the orientation in the first directory of an EXIF header, which begins with the header of TIFF; 1 if it has
+// none.
 int exif_orientation(const std::string& header);
 
 }  // namespace classify

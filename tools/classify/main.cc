@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kUsage =
     "usage: bmx-classify [options] PREFIX IMAGE...\n"
     "\n"
-    "Print the most probable classes of JPEG and PNG files. PREFIX is that of a packed network, which bmx-melius "
+    "Print the most probable classes of JPEG and PNG files. PREFIX belongs to a packed network, which bmx-melius "
     "convert\n"
     "writes: PREFIX-symbol.json, which also has the preprocessing and the class names, and PREFIX-0000.params.\n"
     "\n"

@@ -1,4 +1,4 @@
-# Toolchain for Android on 64-bit ARM: that of the NDK, whose folder is given by -DANDROID_NDK or the environment variable
+# Toolchain for Android on 64-bit ARM: the NDK's, whose folder is given by -DANDROID_NDK or the environment variable
 # ANDROID_NDK_HOME. The C++ library is linked statically into libbmx_melius, so that it is the only file an app needs.
 
 if(NOT ANDROID_NDK)

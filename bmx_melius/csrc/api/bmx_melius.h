@@ -3,8 +3,8 @@
  * Ownership. A bmx_program belongs to the caller, from bmx_program_create or bmx_program_load to bmx_program_destroy,
  * which accepts NULL, and so does a bmx_classifier. Arguments are read, and outputs written, only during a call:
  * nothing that is passed has to remain valid afterwards. Text that is returned belongs to the library; it remains valid
- * as long as the library is loaded, except that of bmx_last_error() and bmx_classifier_class_name(). NULL is an error,
- * except in bmx_program_destroy and bmx_classifier_destroy and as the context of a callback.
+ * as long as the library is loaded, except the results of bmx_last_error() and bmx_classifier_class_name(). NULL is an
+ * error, except in bmx_program_destroy and bmx_classifier_destroy and as the context of a callback.
  *
  * Errors. A function that fails returns NULL, or the status that its comment names. Then bmx_last_error() returns the
  * reason, one line of text, which is valid until the next failure in the same thread. Success does not clear it. No
@@ -58,7 +58,7 @@ const char* bmx_available_isas(void);
  * signs; elsewhere as BMX_EXACT. Binary layers are exact with all of them. */
 enum { BMX_EXACT = 0, BMX_FAST = 1, BMX_BF16 = 2 };
 
-/* Create a program from its words, which are copied. The versions of the format that are read are those of
+/* Create a program from its words, which are copied. The versions of the format that are read are listed in
  * deployment/program/program.py: programs of earlier releases give the same results. */
 bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision);
 /* Load a program from PREFIX-0000.params as written by convert, which must contain exactly one packed program. */
@@ -124,8 +124,8 @@ const char* bmx_classifier_class_name(const bmx_classifier* classifier, size_t n
  * pixels. They have the channels of the network; 3 (RGB) and 1 (gray) are converted to each other as it needs. They are
  * resized, cropped and normalized as in training. Write the numbers and probabilities of the `top` most probable
  * classes, at least 1, the most probable one first, or of all classes if there are fewer. threads: as in
- * bmx_program_run. Return how many were written, or 0 on failure. Numbers and names are those of
- * Session.classify in Python; probabilities differ from its only by rounding. */
+ * bmx_program_run. Return how many were written, or 0 on failure. Numbers and names equal
+ * Session.classify in Python; probabilities differ only by rounding. */
 size_t bmx_classifier_classify(const bmx_classifier* classifier, const uint8_t* pixels, int64_t height, int64_t width,
                                int64_t channels, int threads, size_t top, size_t* numbers, double* probabilities);
 

@@ -187,7 +187,7 @@ struct OperationRow {
     AttributeRows attributes;  // in the order of the file
 };
 
-// Attributes with their limits, and those of each operation.
+// Attributes with their limits, and the attributes of each operation.
 namespace attributes {
 inline constexpr AttributeRow kOutChannels = {"out_channels", &AttributeValues::out_channels, 1, 1048576};
 inline constexpr AttributeRow kKernelH = {"kernel_h", &AttributeValues::kernel_h, 1, 255};

@@ -77,7 +77,7 @@ def _read_symbol(files):
     foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
     if foreign:
         command = f'bmx-melius convert {shlex.quote(files.prefix)} {shlex.quote(files.prefix + "-packed")}'
-        beside = f' beside {"a packed one" if len(packed) == 1 else f"{len(packed)} packed ones"}' if packed else ''
+        beside = f' beside {"a packed operator" if len(packed) == 1 else f"{len(packed)} packed operators"}' if packed else ''
         raise UserError(
             f'{path} has operators of MXNet{beside} ({", ".join(foreign)}): load it with MXNet,'
             + (' SymbolBlock.imports' if packed else f' or convert it first: {command}')

@@ -132,7 +132,7 @@ class ABCConv2D(BinaryConv2D):
             if bits != FULL_PRECISION and not rounds_to_sign(method, bits):
                 raise UserError(f'the bases of ABC-Net are signs: the quantizer {method!r} with {bits} bits is not supported')
         if weight_bits not in (None, self.qact.bits):
-            raise UserError(f'ABC-Net approximates real weights by binary ones: weight_bits={weight_bits} is not supported')
+            raise UserError(f'ABC-Net approximates real weights by binary weights: weight_bits={weight_bits} is not supported')
 
     def hybrid_forward(self, F, x):
         return self.qconv(*self.qact(x))

@@ -213,7 +213,7 @@ def find_best(folder, state, history):
                 f'--resume --save-dir {folder} then exports the best remaining weights'
             ) from error
         if missing:
-            LOG.warning('%s is missing: the best remaining weights are those of epoch %d', ', '.join(missing), row['epoch'])
+            LOG.warning('%s is missing: the best remaining weights are from epoch %d', ', '.join(missing), row['epoch'])
         return row, path
     raise UserError(f'{folder} has no weights of a finished epoch: {", ".join(missing)} are missing')
 

@@ -155,7 +155,7 @@ class EnsembleTraining(RunSeries):
             counts = ', '.join(str(len(row)) for row in correct)
             raise UserError(
                 f'the members in {self._folder} have classified {counts} training images, so the images have changed: '
-                'put the former ones back, or start a new training in another --save-dir'
+                'put the former images back, or start a new training in another --save-dir'
             )
         alphas, weights = boost(np.stack(correct), self._classes(members - 1))
         if not alphas[-1]:

@@ -106,7 +106,7 @@ def of_reactnet(names):
 
 
 def of_caffe(layers):
-    """The parameters of HWGQ's layers, those of a shortcut before those of the units beside it."""
+    """The parameters of HWGQ's layers, a shortcut's before the units' beside it."""
     ordered = []
     for layer in layers:
         if isinstance(layer, Residual):
