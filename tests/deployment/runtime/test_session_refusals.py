@@ -100,7 +100,7 @@ def leave_an_input(graph):
 @pytest.mark.parametrize(
     'change,message',
     [
-        (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
+        (add_foreign, r'beside a packed operator \(softmax\): load it with MXNet'),
         (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first: bmx-melius convert .*-packed'),
         (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or a damaged one'),
         (leave_an_input, 'has 0 packed operators'),
