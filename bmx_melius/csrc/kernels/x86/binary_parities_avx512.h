@@ -195,7 +195,7 @@ class ParityRows {
 // --- windows
 
 // Sets `sums` to the numbers of differing bits under the windows of two pixels, plus the bits of the word before each
-// window. `first` is that word of the first pixel, which is `to_second` bytes before that of the second one.
+// window. `first` is that word of the first pixel, which is `to_second` bytes before the second pixel's.
 template <int kStrips>
 inline void count_windows(const uint8_t* first, ptrdiff_t to_second, const uint32_t* weights, ptrdiff_t strip_words,
                           __m512i (&sums)[2][kStrips]) {

@@ -2,20 +2,21 @@
 //
 // A byte shuffle looks up numbers of six elements, a sextet: the activations of 64 pixels are the indices, and the
 // weights of two filters select the table. The lower half of a byte of the table is the number of the first filter, the
-// upper half that of the second one, so that a shuffle counts 768 elements.
+// upper half of the second, so that a shuffle counts 768 elements.
 //
 // As in binary_lookup.h, the tables do not hold the number of differing elements d, which is 0 to 6, but a number e
 // that is 0 to 3, so that five of them can be added before a half overflows. With |x| the number of set bits of x and
 // odd(x) = |x| % 2,
 //     d = |a| + |w| - 2 |a & w| = 6 - 2 e + odd(a) - odd(w),    e = |a & w| - |a| / 2 - (|w| + 1) / 2 + 3,
-// where / rounds down. The sum of 6 - odd(w) is a constant of the filter, that of odd(a) is one number for each pixel.
+// where / rounds down. The sum of 6 - odd(w) is a constant of the filter, the sum of odd(a) is one number for each
+// pixel.
 //
-// The sextets of all pixels of the map, row by row, are a plane of bytes. Those under a tap of 64 neighbouring outputs
-// are 64 neighbouring bytes, also where a row ends; what is computed beyond the last column is not stored.
+// The sextets of all pixels of the map, row by row, are a plane of bytes. The bytes under a tap of 64 neighbouring
+// outputs are 64 neighbouring bytes, also where a row ends; what is computed beyond the last column is not stored.
 //
-// The tables of all weights would take 43 times the memory of bits. Those of eight filters and a part of the sextets
-// are written in each run before they are used, which takes about as long as using them for three vectors of pixels. So
-// runs of few pixels, and layers that are not 3x3, have the kernels of binary_avx512.cc.
+// The tables of all weights would take 43 times the memory of bits. The tables of eight filters and a part of the
+// sextets are written in each run before they are used, which takes about as long as using them for three vectors of
+// pixels. So runs of few pixels, and layers that are not 3x3, have the kernels of binary_avx512.cc.
 #include <immintrin.h>
 
 #include <cstring>
@@ -33,9 +34,9 @@ namespace {
 constexpr int kTaps = 9;
 constexpr int kSextetBits = 6, kTableBytes = 1 << kSextetBits;
 constexpr int kMaxNumber = 3;     // of a sextet
-constexpr int kFirstTaps = 5;     // whose sum fits in a half of a byte, as that of the other taps does
+constexpr int kFirstTaps = 5;     // whose sum fits in a half of a byte, as the sum of the other taps does
 constexpr int kPartSextets = 9;   // whose sums fit in a byte
-constexpr int kMaxSextets = 255;  // of a pixel, whose odd ones are counted in a byte; results fit in 16 bits
+constexpr int kMaxSextets = 255;  // of a pixel, whose odd sextets are counted in a byte; results fit in 16 bits
 static_assert(kFirstTaps * kMaxNumber <= 15 && (kTaps - kFirstTaps) * kMaxNumber <= 15);
 static_assert(kPartSextets * kTaps * kMaxNumber <= 255);
 static_assert(kMaxSextets * kSextetBits * kTaps <= 32767, "results are also those of layers that store floats");
@@ -78,7 +79,7 @@ struct alignas(64) SextetTables {
 };
 constexpr SextetTables kSextetTables;
 
-// Where the prepared weights begin; before all of them are those of binary_avx512.cc, for runs of few pixels.
+// Where the prepared weights begin; before all of them are the weights of binary_avx512.cc, for runs of few pixels.
 struct WeightPlaces {
     size_t constants;  // results of the filters where e and odd(a) are 0: int
     size_t sextets;    // [8 filters][sextet][tap][filter]
@@ -144,7 +145,7 @@ inline void transpose_eighths(__m512i (&x)[8]) {
     unrolled<8>([&](auto i) { x[i] = y[i]; });
 }
 
-// Sizes of the planes of a run. A row of them ends where that of the map ends or after the last window, whichever comes
+// Sizes of the planes of a run. A row of them ends with the row of the map or after the last window, whichever comes
 // first.
 class Planes {
   public:
@@ -161,12 +162,12 @@ class Planes {
     ptrdiff_t row_step() const { return conv_.dilation_h * pitch_; }  // of taps
     ptrdiff_t column_step() const { return conv_.dilation_w; }
     // The last line also takes what fill_row stores beyond the last row. The number of lines is odd, so that
-    // neighbouring planes do not compete for the same ones.
+    // neighbouring planes do not compete for the same sets.
     ptrdiff_t plane_bytes() const {
         const ptrdiff_t read = vectors_ * kVectorPixels + 2 * (row_step() + column_step());
         return ceil_div(read, ptrdiff_t(128)) * 128 + 64;
     }
-    // Of all planes, and that of the numbers of odd sextets.
+    // Of all planes, and of the plane with the numbers of odd sextets.
     size_t bytes() const { return (count_sextets(conv_) + 1) * plane_bytes(); }
 
     // `input`: the first pixel, at the first unit of the group.
@@ -424,13 +425,13 @@ inline void transpose_quarters(__m512i (&x)[4]) {
     x[3] = _mm512_shuffle_i64x2(c, d, 0xdd);
 }
 
-// Results of eight filters for 64 pixels. Quarter q of vector [h][i] holds those of pixel 16 q + 8 h + i.
+// Results of eight filters for 64 pixels. Quarter q of vector [h][i] holds the results of pixel 16 q + 8 h + i.
 struct BlockResults {
     __m512i of[2][8];
 };
 
-// Sets the results from the sums of the parts, which are `step` apart. Sums of bytes are those of the lower halves,
-// which fit in a byte, plus 16 times those of the upper ones, modulo 256. `odd`: numbers of odd sextets under the
+// Sets the results from the sums of the parts, which are `step` apart. Sums of bytes are the sums of the lower halves,
+// which fit in a byte, plus 16 times the sums of the upper halves, modulo 256. `odd`: numbers of odd sextets under the
 // windows.
 inline void set_results(const FilterPairSums* sums, int parts, ptrdiff_t step, const int* constants,
                         const uint16_t* odd, int scale, BlockResults& results) {

@@ -71,7 +71,7 @@ size_t gemm_weights_bytes(int n, int k) {
     return size_t(ceil_div(n, kLanes)) * chunks_of(k) * kParts * kTileBytes;
 }
 
-// tile: the tile of part 0; those of the other parts follow `step` bytes apart.
+// tile: the tile of part 0; the tiles of the other parts follow `step` bytes apart.
 void prepare_tile(int n, int k, const float* weights, ptrdiff_t ldw, uint8_t* tile, ptrdiff_t step) {
     for (int pair = 0; pair < kChunk / 2; ++pair, tile += kTileRowBytes) {
         alignas(64) float even[kLanes] = {}, odd[kLanes] = {};

@@ -15,10 +15,10 @@ inline __mmask16 first_lanes(int count) {
 
 inline __m512bh as_pairs(__m512i x) { return reinterpret_cast<__m512bh>(x); }
 
-// Returns 32 rounded numbers: first those of `low`.
+// Returns 32 rounded numbers: first the numbers of `low`.
 inline __m512i rounded(__m512 low, __m512 high) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
 
-// Returns 16 pairs of rounded numbers, those of `low` in the lower halves.
+// Returns 16 pairs of rounded numbers, with the numbers of `low` in the lower halves.
 inline __m512i rounded_pairs(__m512 low, __m512 high) {
     const __m512i all = rounded(low, high);
     const __m512i lower = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(all));

@@ -115,7 +115,7 @@ void rescale_lanes(const RescaleRow& row, const T* x) {
 }
 
 // Rescales 32 kVectors channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the
-// slope is negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a
+// slope is negative: the largest result comes from the largest or, where ~n replaces n, from the smallest number of a
 // window.
 template <int kVectors, class Lanes>
 void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {

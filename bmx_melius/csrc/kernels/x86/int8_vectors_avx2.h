@@ -71,7 +71,7 @@ struct WideHalf {
 }
 
 // Rescales 16 channels of integers to bytes. Rescaling keeps the order of numbers, or reverses it where the slope is
-// negative: the largest result is that of the largest or, where ~n replaces n, of the smallest number of a window.
+// negative: the largest result comes from the largest or, where ~n replaces n, from the smallest number of a window.
 template <class Half>
 void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     const Rescaling r = row.rescaling.from(channel);
@@ -213,7 +213,7 @@ template <int kPeriod>
     }
 }
 
-// Calls visit(count, pixel) for kPixels pixels at a time, then for single ones; `count` is an integral constant.
+// Calls visit(count, pixel) for kPixels pixels at a time, then for single pixels; `count` is an integral constant.
 template <int kPixels, class Visit>
 void visit_pixels(int pixels, const Visit& visit) {
     int pixel = 0;
@@ -225,8 +225,8 @@ void visit_pixels(int pixels, const Visit& visit) {
     }
 }
 
-// Adds the products of kPixels outputs and one block. `weights` begins with those of the block, of which there is a
-// vector for each half, and has `step_bytes` for each word of a tap.
+// Adds the products of kPixels outputs and one block. `weights` begins with the weights of the block, of which there is
+// a vector for each half, and has `step_bytes` for each word of a tap.
 template <class Weights, class Products, int kPeriod, int kPixels>
 [[gnu::always_inline]] inline void add_block(const Int8Row& row, const Int8Blocks& blocks, const uint8_t* weights,
                                              ptrdiff_t step_bytes, int pixel, __m256i (&sums)[kPixels][2]) {

@@ -57,8 +57,8 @@ inline void store_floats(float* to, const float* addend, Vector x) {
     _mm256_storeu_ps(to, kAdds ? _mm256_add_ps(floats, _mm256_loadu_ps(addend)) : floats);
 }
 
-// Sums of bytes a + 16 b for the filters of a strip: `bytes` is the sum of the looked up bytes, `shifted` that of their
-// 16-bit words divided by 16. With a and b the sums of the first and the second pixel, each byte of `bytes` is
+// Sums of bytes a + 16 b for the filters of a strip: `bytes` is the sum of the looked up bytes, `shifted` the sum of
+// their 16-bit words divided by 16. With a and b the sums of the first and the second pixel, each byte of `bytes` is
 // a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper byte.
 struct ByteSums {
     Vector bytes = zeros(), shifted = zeros();
