@@ -8,7 +8,6 @@ import zlib
 
 import numpy as np
 import pytest
-from support import native_program
 from support.engines import INSTRUCTION_SETS, require_instruction_set
 from support.native_program import ROOT
 
@@ -87,56 +86,3 @@ def test_fuzzers_of_the_engine_find_nothing_in_the_seeds_and_some_mutations(name
     command, environment = [program, str(2000 if long_run else 20), *files], {**os.environ, 'BMX_MELIUS_ISA': instruction_set}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
     assert done.returncode == 0, done.stdout[-3000:]
-
-
-@pytest.mark.parametrize('macro, flag', [('__GNUC__ 12', '--param=asan'), ('__clang__ 1', '-mllvm')])
-def test_vector_kernels_are_checked_by_calls_with_every_compiler_and_unchecked_builds_get_no_flags(macro, flag, tmp_path):
-    """Inline checks take Clang more than twice as long, and each compiler ignores the flag of the other."""
-    compiler = tmp_path / 'compiler'
-    compiler.write_text(f'#!/bin/sh\necho "#define {macro} "\n')
-    compiler.chmod(0o755)
-    flags = native_program._vector_checks([str(compiler)], native_program.BUILDS['sanitized'])
-    assert any(one.startswith(flag) for one in flags) and any('call-threshold=0' in one for one in flags)
-    assert native_program._vector_checks([str(compiler)], native_program.FLAGS) == []
-
-
-@pytest.mark.parametrize(
-    'available, expected',
-    [(['reference', 'avx512'], ['reference', 'avx512', 'amx']), (['avx2'], ['avx2']), (['avx512', 'amx'], ['avx512', 'amx'])],
-)
-def test_amx_is_emulated_where_only_its_vectors_are_available(available, expected, monkeypatch):
-    monkeypatch.setattr(native_program, 'known_instruction_sets', lambda compiler: native_program.INSTRUCTION_SETS)
-    assert native_program.with_emulated(available, ['g++']) == expected
-    monkeypatch.setattr(native_program, 'known_instruction_sets', lambda compiler: ['avx512'])
-    assert native_program.with_emulated(available, ['g++']) == available, 'a compiler without AMX'
-
-
-LOG = """\
-#38	REDUCE cov: 120 ft: 310 corp: 30/1024b exec/s: 0 rss: 90Mb
-==3755==ERROR: AddressSanitizer: heap-buffer-overflow
-artifact_prefix='/tmp/findings/a-'; Test unit written to /tmp/findings/a-crash-1
-stat::number_of_executed_units: 221
-stat::peak_rss_mb:              215
-"""
-
-
-def test_figures_are_those_of_the_last_line_and_findings_are_listed():
-    figures = run_fuzzers._figures(LOG)
-    assert figures['findings'] == ['/tmp/findings/a-crash-1']
-    assert [figures[name] for name in ('executions', 'coverage', 'features', 'corpus', 'megabytes')] == [221, 120, 310, 30, 215]
-
-
-@pytest.mark.parametrize('status, findings, expected', [(0, [], 0), (1, ['crash-1'], 1), (1, [], 1)])
-def test_the_status_is_that_of_the_findings_and_the_log_is_named(status, findings, expected, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run_fuzzers, 'FOLDER', tmp_path)
-    figures = {**run_fuzzers._figures(''), 'status': status, 'findings': findings, 'log': 'a.log'}
-    assert run_fuzzers._report({'python a': figures}) == expected
-    assert ('a.log' in capsys.readouterr().err) == bool(expected)
-
-
-@pytest.mark.parametrize('arguments', [['nonsense'], ['--minutes', '1', 'python', 'nonsense']])
-def test_an_unknown_target_is_an_error_that_lists_all(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(sys, 'argv', ['run_fuzzers.py', *arguments])
-    assert run_fuzzers.main() == 2
-    error = capsys.readouterr().err
-    assert 'there is no target nonsense' in error and 'python keras' in error and error.count('\n') == 1
