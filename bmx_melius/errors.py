@@ -45,7 +45,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def similar(word: str, known: Iterable[str]) -> List[str]:
-    """Return up to three of the known words that are similar to an unknown one: the most similar first, then those that begin like it."""
+    """Return up to three of the known words that are similar to an unknown one: the most similar first, then words that begin like it."""
     known = list(known)
 
     def likeness(other: str) -> Tuple[float, int]:

@@ -179,7 +179,7 @@ class LimitedProcesses:
             _end(self._idle.pop())
 
     def _taken(self):
-        """Return an idle process, or None; those that the system has killed are dropped."""
+        """Return an idle process, or None; processes that the system has killed are dropped."""
         while True:
             try:
                 process = self._idle.pop()  # another thread may have taken the last one

@@ -1,6 +1,6 @@
 """Networks trained with Larq, a library for binary networks on TensorFlow (https://docs.larq.dev/zoo/).
 
-The networks of Larq Zoo differ from those in this zoo by options. All of them add no offset to dot products, and pad layers of stride 2 as
+The networks of Larq Zoo differ from this zoo's by options. All of them add no offset to dot products, and pad layers of stride 2 as
 TensorFlow does (`model_zoo.padding`): height and width of the input must be multiples of 32 pixels, and are fixed for XNOR-Net. All but
 QuickNet pad binary convolutions with zeros.
 """
@@ -90,7 +90,7 @@ class KerasArrays:
 _WEIGHT_AND_BIAS = {'weight': 'kernel', 'bias': 'bias'}
 _DEPTHWISE = 'depthwise_kernel'
 
-KINDS: Dict[Type[HybridBlock], KerasArrays] = {  # the first row that fits a layer is the one of the layer
+KINDS: Dict[Type[HybridBlock], KerasArrays] = {  # the first row that fits a layer counts
     XNORWeights: KerasArrays(_WEIGHT_AND_BIAS, limit=1),
     nn.Conv2D: KerasArrays(_WEIGHT_AND_BIAS),
     nn.Dense: KerasArrays(_WEIGHT_AND_BIAS),
@@ -115,7 +115,7 @@ def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> 
     ctx : mx.Context
         Device of the parameters.
     **kwargs
-        Arguments of the network that override those in `NETWORKS`.
+        Arguments of the network that override `NETWORKS`.
 
     Returns
     -------
@@ -253,7 +253,7 @@ def _kind_and_groups(layer, waiting):
 
 
 def _own_parameters(layer):
-    """Return (name, Parameter) of a layer, without those that it could have, such as a bias."""
+    """Return (name, Parameter) of a layer, that it has: a bias, for example, is optional."""
     return [(own, parameter) for own, parameter in layer._reg_params.items() if parameter is not None]
 
 

@@ -130,7 +130,7 @@ class UnitPlace:
     kernel_size : int
         3, or 1 in a shortcut.
     slices, index : int
-        Number of slices of the channels of its output, and the one that it computes and is added to (`ResNetOptions`).
+        Number of slices of the channels of its output, and the slice that it computes and is added to (`ResNetOptions`).
     starts_stage : bool
         Whether it is the first unit with maps of its size.
     ends_block : bool
@@ -171,7 +171,7 @@ class UnitPlace:
 
 
 def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
-    """Return the layers in sequence, without those that are None."""
+    """Return the layers in sequence; None stands for no layer."""
     sequence = nn.HybridSequential(prefix='')
     sequence.add(*(layer for layer in layers if layer is not None))
     return sequence

@@ -36,7 +36,7 @@ def add_parser(commands):
     parser.add_argument('folder', metavar='DIR', help='folder for the files; it is created if it does not exist')
     add_input_shapes(
         parser,
-        'shape of the input, with a batch of 1; for several inputs, repeat the option with the name of each (default: that at conversion)',
+        'shape of the input, with a batch of 1; for several inputs, repeat the option with the name of each (default: as at conversion)',
     )
     parser.add_argument('--name', help='begins the names of files and functions (default: the last part of PACKED)')
     for memory, what in (('ram', 'values and stack'), ('flash', 'weights and code')):

@@ -1,4 +1,4 @@
-"""Options of predict, evaluate and convert for preprocessing and class names; they override those in the description of the network."""
+"""Options of predict, evaluate and convert for preprocessing and class names; they override the description of the network."""
 
 import dataclasses
 import sys

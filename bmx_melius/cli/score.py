@@ -89,7 +89,7 @@ def run(arguments, output):
 
 
 def _compute(arguments, scoring, parts):
-    """Compute parts; return the numbers of their images and of those that cannot be read."""
+    """Compute parts; return the numbers of their images and of unreadable images."""
     from ..reporting import ProgressLine
     from ..scoring.engines import ENGINES
 

@@ -180,7 +180,7 @@ def _convert(images, part, folder, threads):
     Returns
     -------
     dict of str to str
-        Paths of the new files, by those in the list.
+        Path in the list -> path of the new file.
 
     Raises
     ------

@@ -92,7 +92,7 @@ def open_source(
 
 
 def _without_training_images(folder, split, val_fraction):
-    """Return the images of an `ImageFolder` without those on which a network was trained, by its `Split`; log what is left out."""
+    """Return the images of an `ImageFolder` that were not used to train a network, by its `Split`; log what is left out."""
     if not split.count_in(folder):
         return folder
     if split.val_fraction and not val_fraction:

@@ -1,4 +1,4 @@
-"""The division of a folder of images into those for training and for validation, as it is stored with a network that was trained on it."""
+"""The division of a folder into training and validation images, as it is stored with a network that was trained on it."""
 
 import dataclasses
 import hashlib

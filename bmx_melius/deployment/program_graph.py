@@ -104,7 +104,7 @@ class _Replacement:
         self._entries.update({(packed, slot): entries[number] for slot, number in enumerate(program.outputs)})
 
     def _add_arrays(self, operation, x, name, stored):
-        """Add the arrays of an operation on `x`; `stored` has the variables of those that the program has stored so far."""
+        """Add the arrays of an operation on `x`; `stored` has the variables of the arrays that the program has stored so far."""
         variables = []
         for array, (dtype, shape) in array_shapes(operation, x.channels).items():
             number, shape = operation.array_numbers[array], _variable_shape(operation, array, shape, x)
@@ -149,7 +149,7 @@ def _marks(operation, x, planes):
 
 
 def _variable_shape(operation, array, shape, x):
-    """Return the shape of an array in MXNet; `shape` is that in the program."""
+    """Return the shape of an array in MXNet; `shape` is the shape in the program."""
     if array != 'weight':
         return shape
     outputs, *kernel, inputs = shape if operation.row.products == 'binary' else (shape[0], *shape[2:], shape[1])

@@ -120,7 +120,7 @@ class Pooling(Operation):
     convention : str
         The number of windows is rounded down (``valid``) or up (``full``), or is the number of strides in the map (``same``).
     counts_padding : bool
-        Whether an average is divided by the number of all elements of a window, also of those on padding.
+        Whether an average is divided by the number of all elements of a window, padding included.
     """
 
     kind: str
@@ -280,7 +280,7 @@ class Reduction(Operation):
     keeps_axes : bool
         Whether they remain as axes of one element.
     excludes : bool
-        Whether `axes` are those that remain.
+        Whether `axes` are kept and all others reduced.
     """
 
     kind: str

@@ -372,7 +372,7 @@ class BinaryConv2D(HybridBlock):
 def binary_weights(block: Block, path: str = '') -> Dict[str, Parameter]:
     """Return the binary weights of a network, a dict of layer paths (as in the names of a ``.params`` file) to `Parameter`.
 
-    These are the weights of which the network sees the sign, also those whose sign is scaled (``scaled_sign``). (With
+    These are the weights of which the network sees the sign, also where the sign is scaled (``scaled_sign``). (With
     one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes negative numbers next to 0 for +1: both are left out.)
     """
     if isinstance(block, (QConv1D, QConv2D, QConv3D, QDense)):

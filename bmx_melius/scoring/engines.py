@@ -36,7 +36,7 @@ _INSTALLATION = "the workers need the same version of bmx-melius, with 'bmx-meli
 
 
 def _in_flight(parts, workers, submit, wait):
-    """Submit parts, and yield the futures of those that are finished.
+    """Submit parts, and yield the futures of finished parts.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ import collections
 
 
 class BatchQueue:
-    """Requests that wait for a run, in groups of those that can run together.
+    """Requests that wait for a run, in groups that can run together.
 
     A group is *ready* if its images fill a batch, or if its oldest request has waited for `max_delay`. All times are arguments, in seconds
     of any clock.

@@ -1,7 +1,7 @@
 """The HTTP server of the service, and its graceful shutdown.
 
 At SIGTERM or SIGINT the service refuses further requests for inference with status 503, reports that it is not ready, finishes the requests
-that it has accepted, and ends. At a second signal it answers those with 503 too, and ends at once.
+that it has accepted, and ends. At a second signal it answers them with 503 too, and ends at once.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class WebServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets=None):
-        """Close all connections: those whose answers are not received in time, too."""
+        """Close all connections, also where answers are not received in time."""
         end = asyncio.get_running_loop().call_later(_LAST_BYTES_SECONDS, self._abort_connections)
         await super().shutdown(sockets)
         end.cancel()

@@ -19,7 +19,7 @@ OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --mod
 
 
 def start_weights(options, get_model, net, model, images):
-    """Load the weights from which a new run starts into an initialized network, and select those that are trained.
+    """Load the weights from which a new run starts into an initialized network, and select which are trained.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def set_trained(options, net):
 
 
 def _initialize_anew(options, parameter, name, unused):
-    """Initialize a parameter of a new output layer with random numbers that differ from those in the weights.
+    """Initialize a parameter of a new output layer with random numbers that differ from the weights.
 
     With the seed of a run that starts from random weights, the layer would have the initial values of the output layer in the weights if
     that was trained with the same ``--seed``: its first classes would begin with features that were trained for other classes. The seed is

@@ -35,7 +35,7 @@ from .saving.checkpoints import Checkpoints
 from .saving.stored_checkpoints import read_last, refuse_run
 from .weight_average import WeightAverage
 
-# Arguments of `make_trainer` that `fit` sets, and those that belong to batches of a known size or to runs that are extended.
+# Arguments of `make_trainer` that `fit` sets, and arguments that belong to batches of a known size or to runs that are extended.
 _NOT_OF_FIT = ('net', 'updates', 'images_per_update', 'workers', 'parameters', 'lr_scaling', 'num_training_samples', 'resume_epoch')
 
 CONFUSED_CLASSES = 4096  # the largest number of classes whose confusion is counted: 134 MB

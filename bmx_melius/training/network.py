@@ -31,7 +31,7 @@ SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 299)  # of images, of wh
 
 
 def model_arguments(options, classes, of_weights=()):
-    """Return the arguments of `get_model` for the `TrainingOptions` of a run, without those that equal their defaults.
+    """Return the arguments of `get_model` for the `TrainingOptions` of a run, without arguments that equal their defaults.
 
     `of_weights` are arguments determined by pretrained weights; those in the options override them.
     """

@@ -249,7 +249,7 @@ def _first_number(content, order, kind, count, place):
 
 
 def _directory_memory(content):
-    """Return the bytes of memory that Pillow takes at most for the first directory of a TIFF file and those that it names.
+    """Return the bytes of memory that Pillow takes at most for the first directory of a TIFF file and the directories that it names.
 
     Entries may name the same bytes many times, and each becomes a copy.
     """

@@ -19,7 +19,7 @@ struct Class {
 // Thread-safe.
 class Classifier {
   public:
-    // The names of the network and of its files are those in errors.
+    // Errors name the network and its files by these names.
     struct Names {
         std::string network, symbol, parameters, description;
     };

@@ -1,5 +1,5 @@
 // Reader for JSON texts (RFC 8259). The engine has one of its own so that it needs no other library where it is
-// compiled; this one keeps no values, so its memory does not grow with those that are skipped.
+// compiled; this one keeps no values, so its memory does not grow with skipped values.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -35,7 +35,7 @@ enum class Precision { exact, fast, bf16 };
 // Returns the instruction sets that this build and this CPU support, the best one last.
 const std::vector<InstructionSet>& instruction_sets();
 
-// Returns the one of this name, or nullptr.
+// Returns the instruction set of this name, or nullptr.
 const InstructionSet* find_instruction_set(const std::string& name);
 
 // Returns the best instruction set, or the one named by the environment variable BMX_MELIUS_ISA, which is read once;

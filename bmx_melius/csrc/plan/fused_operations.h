@@ -41,7 +41,7 @@ class FusedOperations {
 
     bool is_post_op(int i) const { return is_epilogue(operation(i).op); }
 
-    // Adds operation `i`, for which `is_post_op` is true, to those before it.
+    // Adds operation `i`, for which `is_post_op` is true, to `post_ops`.
     void append(int i, PostOps& post_ops) const;
 
     // Returns what follows a convolution, from operation `next` of its group up to the elementwise operations.

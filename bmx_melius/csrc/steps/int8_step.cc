@@ -33,7 +33,7 @@ struct Narrow {
     }
 };
 
-// Numbers beyond those whose results are the limits are limited themselves.
+// Numbers whose results would exceed the limits are limited themselves.
 Narrow narrow(int64_t multiplier, int64_t offset, const Attributes& a, IntegerRange numbers) {
     const int64_t one = int64_t(1) << a.shift, summand = offset * (one >> kOffsetShift) + one / 2;
     const int64_t below_max = a.result_max * one - summand, above_min = (a.result_min + 1) * one - summand;

@@ -2,7 +2,7 @@
 // channels, convolutions, each of which reads the bytes of the one before, and optionally max pooling of the last one.
 //
 // The maps between them are padded and stay in the scratch memory of the step: one phase computes the rows of a map.
-// The order of channels in them is that in which the next layer reads them best.
+// Their channels are ordered as the next layer reads them best.
 #pragma once
 #include "steps/packer.h"
 

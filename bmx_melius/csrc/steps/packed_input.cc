@@ -26,7 +26,7 @@ PackedInput::PackedInput(const BinaryKernels& kernels, const BinaryConv& conv, c
     make_padding(attributes.pad_value == 1);
 }
 
-// Moves segments with an odd number of units to the end, so that those after them begin with a plane.
+// Moves segments with an odd number of units to the end, so that the others begin with a plane.
 void PackedInput::order_units(std::vector<Segment>& segments) {
     if (!kernels_.plane_units || conv_.groups > 1 || conv_.in_channels % kUnit) {
         return;

@@ -111,7 +111,7 @@ def to_c(program, outputs, name, sizes=None, spec=None):
     name : str
         Begins the names of functions and files, see `check_name`.
     sizes : list of tuple (height, width), optional
-        Of each input; default: those at conversion.
+        Of each input; default: as at conversion.
     spec : bmx_melius.vision.preprocessing.InputSpec, optional
         With it, the files have a function that normalizes the pixels of an image. A network of 8-bit integers whose first layer reads the
         pixels takes these as its input instead.

@@ -1,4 +1,4 @@
-"""The kernels in C, ``kernels/*.c``, and the choice and order of those that a network needs.
+"""The kernels in C, ``kernels/*.c``, and the choice and order of the kernels that a network needs.
 
 Each function or type of a file is a block between empty lines at the first column. A function whose name contains ``_value`` or
 another word of `KINDS` is a template: it is written once for each combination of types with which it is called. A line before a function
@@ -12,7 +12,7 @@ import re
 from .values import TYPES
 
 FOLDER = pathlib.Path(__file__).resolve().parent / 'kernels'
-FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'int8')  # each may use what those before it define
+FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'int8')  # each may use what the previous files define
 KINDS = {  # of the types in the name of a template
     'value': tuple(TYPES),
     'signed': tuple(kind for kind in TYPES if kind != 'u8'),

@@ -13,7 +13,7 @@ from ..program.operations import Value
 
 TYPES = {'f32': 'float', 'i32': 'int32_t', 'i16': 'int16_t', 'u8': 'uint8_t'}  # of real values: kind -> C type
 SIZES = {'float': 4, 'int32_t': 4, 'int16_t': 2, 'uint8_t': 1, 'uint32_t': 4}
-_INTEGERS = ('u8', 'i16', 'i32')  # each holds the numbers of those before it
+_INTEGERS = ('u8', 'i16', 'i32')  # each holds the numbers of the types before it
 _KINDS = {type: kind for kind, type in TYPES.items()}
 _MAX_INTEGER = 1 << 24  # the largest magnitude up to which float32 has all integers
 

@@ -119,7 +119,7 @@ class Builder:
     def __init__(self, network, comparisons):
         self.network, self.comparisons = network, comparisons
         self.takes_3d = False  # whether the values that are requested may be 3-D maps
-        self.node = None  # the one that is being lowered
+        self.node = None  # the node that is being lowered
         self.inputs = []  # Entry
         self.binary_layers = []  # Node
         self._operations = []  # (number of the result, Operation)

@@ -57,9 +57,9 @@ def convert(
     half : bool
         Store the weights of float convolutions and dense layers in half precision.
     input_spec : InputSpec or None
-        Preprocessing of images. Default: that in the description of the network, NAME-summary.json beside NAME-symbol.json.
+        Preprocessing of images. Default: from the description of the network, NAME-summary.json beside NAME-symbol.json.
     class_names : sequence of str or None
-        Names of the classes. Default: those in the description of the network.
+        Names of the classes. Default: from the description of the network.
     calibration : numpy.ndarray, path or None
         Images on which real-valued layers are converted to layers of 8-bit integers (post-training quantization): inputs, float32
         (N, C, H, W); pixels, uint8; or a folder, record file, dataset or .npy file, see `calibration_images.calibration_batches`. Binary

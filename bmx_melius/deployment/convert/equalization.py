@@ -1,7 +1,7 @@
 """Factors of channels by which the bytes of a value and the weights that read them share the rounding errors.
 
 A layer computes the same from x[c] / k[c] and k[c] w[c] for any positive k: the bytes of a channel have k[c] times the scale of the
-value, and the weights of 8 bits include the factor, so that it costs nothing. With one scale for all channels, those with small numbers
+value, and the weights of 8 bits include the factor, so that it costs nothing. With one scale for all channels, channels with small numbers
 are rounded coarsely, most of all where a filter reads few channels, as in grouped convolutions. The smaller the factors of other
 channels, the coarser the weights. Cross-layer equalization (Nagel et al. 2019, arXiv:1906.04721, section 4.1) takes the geometric mean
 between both; here the exponent is chosen for each value by the errors to be expected (as in SmoothQuant, Xiao et al. 2022,

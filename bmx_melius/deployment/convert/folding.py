@@ -50,7 +50,7 @@ def fold_affines(program, into_convolutions=True):
 
 
 def _rounded_values(program):
-    """Return the numbers of the values that are rounded to integers, and of those from which elementwise operations and views follow."""
+    """Return the numbers of values that are rounded to integers, and of values from which elementwise operations and views follow."""
     first, rounded = len(program.inputs), set()
     for number, operation in reversed(list(enumerate(program.operations, first))):
         row = operation.row

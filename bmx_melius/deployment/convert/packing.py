@@ -183,7 +183,7 @@ def _sample(network):
 
 
 def _float_signs(network, lowered):
-    """Return the names of layers with weights of signs that are float in the programs, except those that are float by design."""
+    """Return the names of layers with weights of signs that are float in the programs, but not by design."""
     binary = {node for part in lowered for node in part.binary_layers}
     marked = (node for node in network.graph.nodes if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE))
     return [node.name for node in marked if node not in binary and marks.is_sign(node.marks) and reads_unknown_values(node)]

@@ -215,7 +215,7 @@ def _read_back(model, program, order, exported, changes_layers, input_spec, clas
     values = program.values()
     shapes = [(1, values[program.outputs[number]].channels) for number in order]
     fields = _description(input_spec, class_names, shapes, model.outputs, model.path)
-    note = 'the program is the one of which the model was made, compared with it operation by operation'
+    note = 'the program is the source of the model, compared with it operation by operation'
     return _written(exported, symbol, arrays, fields, ImportReport(found, model.outputs, [note], report), model)
 
 

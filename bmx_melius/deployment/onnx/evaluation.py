@@ -367,7 +367,7 @@ def _is_not_finite(array):
 
 _BY_AXIS = ('QuantizeLinear', 'DequantizeLinear')  # their constants are numbers, or vectors along an axis
 PARAMETERS_BY_CHANNEL = ('BatchNormalization', *_BY_AXIS)  # their constants are vectors with an element for each channel
-# Not those that are periodic: they may take a value around any number.
+# Not periodic functions: they may take a value around any number.
 ELEMENTWISE = frozenset(
     (
         *('Abs', 'Add', 'And', 'BatchNormalization', 'Cast', 'Ceil', 'Clip', 'DequantizeLinear', 'Div', 'Dropout', 'Elu', 'Equal'),

@@ -1,7 +1,7 @@
 """Steps of sums of integers: where rounding errors of ONNX Runtime would decide, the exact sum does.
 
 A layer of signs whose weights are signs times a number a for each filter computes a n + b, with an integer n, the bias b, and rounding
-errors. If its result goes to a sign without a normalization, many of these sums are at the threshold: for b = 0 all those with n = 0, which
+errors. If its result goes to a sign without a normalization, many of these sums are at the threshold: for b = 0 all with n = 0, which
 ONNX Runtime has as 0 or as a rounding error of either sign, depending on the order in which it adds. In exact arithmetic they are equal to
 the threshold, and the sign has the value that it takes there. A threshold half a step away, between two multiples of a, gives that value
 to each of them, whatever the rounding.
@@ -17,7 +17,7 @@ from .recognition import StepFunction
 _EQUAL = 1e-5  # numbers that differ by less, relative to the larger one, are equal up to rounding
 _TIE_TOLERANCE = 4e-6  # of the spacing, times the multiple: what is nearer to a threshold is equal to it
 _MAX_ERROR = 1 / 64  # of the spacing, in a sample
-_SAFETY = 8  # rounding errors are at most so many times those in a sample
+_SAFETY = 8  # rounding errors are at most so many times the errors in a sample
 _MAX_PARTS = 8  # of the smallest of several levels that their differences may be
 _MAX_MULTIPLE = 1 << 12  # of one level
 

@@ -41,7 +41,7 @@ def _is_known(onnx, kind):
 
 
 def tensors(proto):
-    """Return the constants of a model, and those in attributes."""
+    """Return the constants of a model, also in attributes."""
     attributes = (attribute for node in proto.graph.node for attribute in node.attribute)
     return [*proto.graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField('t'))]
 

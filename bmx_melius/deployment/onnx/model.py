@@ -118,7 +118,7 @@ def read_model(path):
     _require_opset(proto, path)
     forms.lower_version(onnx, proto, path)
     proto = _without_functions(onnx, proto, path)
-    del proto.graph.value_info[:]  # shapes are those that ONNX Runtime finds
+    del proto.graph.value_info[:]  # ONNX Runtime finds the shapes
     if len(proto.graph.node) > MAX_NODES:
         raise UserError(f'{path} has {len(proto.graph.node)} operators; at most {MAX_NODES} are read')
     _refuse_foreign(onnx, proto, path)

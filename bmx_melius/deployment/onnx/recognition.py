@@ -15,8 +15,8 @@ from ..convert.weight_levels import clusters
 
 MAX_LEVELS = 16  # of a value that becomes bit planes
 _EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are one level with rounding errors
-# Magnitudes up to which a value must have its levels: all numbers, those whose square is finite, and those beside which a difference of 1
-# keeps its first digits, as in (sign(x) - x) + x.
+# Magnitudes up to which a value must have its levels: all numbers, numbers whose square is finite, and numbers beside which a difference of
+# 1 keeps its first digits, as in (sign(x) - x) + x.
 _BOUNDS = (float(np.finfo(np.float32).max), 1e15, 2.0**12)
 _ROUNDING = 2.0**-22  # error of a sum relative to the largest number in it
 _TIE = 16  # numbers at which a sign may be 0 because its argument is 0 up to rounding

@@ -459,7 +459,7 @@ class Translator:
         return self.signs.get(self._entries.get(name))
 
 
-# Operators whose results on integers are those on the same numbers in float32, and the integers that float32 has.
+# Operators whose results on integers equal the results on the same numbers in float32, and the integers that float32 has.
 _SAME_ON_INTEGERS = ('Clip', 'Concat', 'Flatten', 'Identity', 'Max', 'MaxPool', 'Min', 'QuantizeLinear', 'Reshape', 'Squeeze', 'Unsqueeze')
 _INTEGERS = (np.int8, np.uint8, np.int16, np.uint16)
 _ROUNDING = ('Round', 'QuantizeLinear')
@@ -471,7 +471,7 @@ def _as_float32(array):
 
 
 def _rounded_values(operators):
-    """Return the names of the values that are rounded, and of those from which elementwise operators and moves compute these."""
+    """Return the names of the values that are rounded, and of the values from which elementwise operators and moves compute these."""
     rounded = set()
     for operator in reversed(operators):
         if operator.kind in _ROUNDING or rounded.intersection(operator.outputs) and operator.kind in (*ELEMENTWISE, *_MOVES):

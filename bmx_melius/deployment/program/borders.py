@@ -71,7 +71,7 @@ def border_of(shape: Tuple[int, ...]) -> Optional[Border]:
 
 
 def read_border(symbol: SymbolJson, position: int, is_after: bool) -> Tuple[Optional[Border], List[int]]:
-    """Return the `Border` whose nodes end with that at a position of a symbol (`symbol_json.SymbolJson`), and their positions.
+    """Return the `Border` whose nodes end at a position of a symbol (`symbol_json.SymbolJson`), and their positions.
 
     (None, []) for other nodes.
     """

@@ -65,7 +65,7 @@ class Program:
     outputs: List[int]
 
     def values(self, sizes: Optional[Sequence[Tuple[int, ...]]] = None) -> List[Value]:
-        """Return the `Value` of every input and operation for inputs of the given (height, width), by default those at conversion.
+        """Return the `Value` of every input and operation for inputs of the given (height, width), by default as at conversion.
 
         Raises
         ------

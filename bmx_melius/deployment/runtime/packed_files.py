@@ -14,7 +14,7 @@ from ..program.program import Program
 
 @dataclasses.dataclass(frozen=True)
 class Borders:
-    """The inputs and outputs of a network whose shape differs from that in the program: dicts from their numbers to a `Border`."""
+    """The inputs and outputs of a network whose shape differs from the program's: dicts from their numbers to a `Border`."""
 
     inputs: dict = dataclasses.field(default_factory=dict)
     outputs: dict = dataclasses.field(default_factory=dict)
@@ -91,7 +91,7 @@ def _read_symbol(files):
 
 
 def _operators(symbol):
-    """Return `Borders` and the nodes of operators without those that `_bypass_borders` bypasses."""
+    """Return `Borders` and the nodes of operators that remain after `_bypass_borders`."""
     borders, bypassed = _bypass_borders(symbol)
     return borders, [node for position, node in enumerate(symbol.nodes) if node['op'] != VARIABLE and position not in bypassed]
 

@@ -273,7 +273,7 @@ class Session:
                 )
 
     def _other_sizes(self, arrays):
-        """Return the end of an error message about input sizes that differ from those at conversion, or an empty string."""
+        """Return the end of an error message about input sizes other than at conversion, or an empty string."""
         expected = [shape[1:] for shape in self.input_shapes]
         given = [_in_network(self._borders.inputs.get(number), array.shape)[1:] for number, array in enumerate(arrays)]
         if given == expected:

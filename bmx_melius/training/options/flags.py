@@ -279,7 +279,7 @@ def _gpus(text):
 
 
 def _quantizer(name):
-    """Return the name of a quantizer for that in BMXNet-v2: 'det_sign' -> 'sign'."""
+    """Return the name of a quantizer for its name in BMXNet-v2: 'det_sign' -> 'sign'."""
     return 'sign' if name == 'det_sign' else name
 
 
@@ -653,7 +653,7 @@ class _Refuse(argparse.Action):
 
 
 class _AddOptions(argparse.Action):
-    """Argparse action that adds the items of a dict to those that other flags have given."""
+    """Argparse action that adds the items of a dict to the items of other flags."""
 
     def __call__(self, parser, namespace, values, flag=None):
         given = getattr(namespace, self.dest)

@@ -16,7 +16,7 @@ class HistoryFiles:
     """Writer of tables and plots.
 
     =================  ===============================================================================================
-    ``metrics.csv``    a row for each finished epoch, with the columns of `Progress.history`; those that epochs of an
+    ``metrics.csv``    a row for each finished epoch, with the columns of `Progress.history`; columns that epochs of an
                        earlier version lack are empty
     ``accuracy.png``   accuracy on training and validation images
     ``loss.png``       loss on training and validation images

@@ -48,7 +48,7 @@ class RunSeries(abc.ABC):
 
     @property
     def options(self):
-        """Values of all flags, with those that the series chooses where the user gave none."""
+        """Values of all flags; the series chooses them where the user gave none."""
         return self._options
 
     @property

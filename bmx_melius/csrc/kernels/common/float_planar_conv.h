@@ -27,7 +27,7 @@ constexpr float kNoShift[] = {-0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -
 static_assert(kTileOutputs <= sizeof(kNoShift) / sizeof(float), "");
 
 // Computes a tile of a pass: `outputs` outputs of one group, starting at `output`, and `vectors` vectors of columns,
-// starting at `column`. The inputs are `shift` elements after those in the pass.
+// starting at `column`. The inputs are `shift` elements after the inputs of the pass.
 template <int strip, bool first, int outputs, int vectors>
 void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, int output, ptrdiff_t shift, int column,
                  int end) {

@@ -13,7 +13,7 @@ from .table import marked_rule, rule
 
 @rule(*elementwise_names('add'), maps_3d=True)
 def _sum(builder, node):
-    """Convert the sum of two values of one shape to `add`, that with constants per channel or position to `affine` or `shift_map`."""
+    """Convert the sum of two values of one shape to `add`, a sum with constants per channel or position to `affine` or `shift_map`."""
     if builder.network.is_identity(node):
         builder.set(node, builder.move(node, None, builder.network.sources(node)[:1]))
     elif _has_data_only(builder, node):
@@ -48,7 +48,7 @@ def _difference(builder, node):
 
 @rule(*elementwise_names('multiply'), maps_3d=True)
 def _product(builder, node):
-    """Convert the product of two values to `multiply`, which repeats one; that with constants to `affine` or `scale_map`."""
+    """Convert the product of two values to `multiply`, which repeats one; a product with constants to `affine` or `scale_map`."""
     if _has_data_only(builder, node):
         sources = builder.network.operands(node)
         sources.sort(key=lambda source: builder.network.shape(source) != node.shape)  # one that need not be repeated comes first
