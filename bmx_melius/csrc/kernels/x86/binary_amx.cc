@@ -270,10 +270,12 @@ class Results {
         const int32_t* const set_bits = set_bits_of_group_;
         const Order order = order_;
         const int doubled = doubled_, rows = rows_;
+        const ptrdiff_t ahead = kPrefetched * order.pixel_step;
         Cursor cursor = cursor_;
         int tile = tile_, row = row_;
         for (; count > 0; --count) {
             if (cursor.is_pixel(order)) {
+                _mm_prefetch(output + cursor.output + ahead, _MM_HINT_T1);
                 const int32_t* sums = sums_[0][tile] + row * kLanes;
                 const __m512i bits = _mm512_set1_epi16(static_cast<int16_t>(set_bits[cursor.pixel] << doubled));
                 const __m512i products = low_halves(_mm512_load_si512(sums), _mm512_load_si512(sums + kStripSums));
@@ -299,6 +301,9 @@ class Results {
     }
 
     static constexpr int kStripSums = 2 * kTileRows * kLanes;
+    // Results that are stored later are fetched so many windows ahead, because the lines of pixels are too far apart
+    // for the processor to foresee.
+    static constexpr int kPrefetched = 4 * kTileRows;
 
     alignas(64) int32_t sums_[2][2][kTileRows * kLanes];  // [strip][tile]
     const BinaryConvRun& run_;
