@@ -3,7 +3,7 @@
 By default a binary network and its full-precision counterpart: the same graph with identity instead of quantizers. `--models` compares
 several networks with the first one. All run alternately in one process, so that other load on the machine affects them alike; the result
 is the ratio of the median times. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes). ``--memory`` adds the peak memory of
-three steps, each network in a new process, without that of the imported MXNet. ``--processor-time`` is for machines with other load.
+three steps, each network in a new process, without the imported MXNet. ``--processor-time`` is for machines with other load.
 benchmarks/README.md has results.
 
 Slower or larger than the present form of a binary layer, in turns with it: maxima and minima, ``clip`` or ``where`` for the mask of the

@@ -1,6 +1,6 @@
 """State of the process that a child of fork() finds complete.
 
-A child has only the thread that called fork(). It would wait for ever for a lock that another thread held at that time, and find half done
+A child has only the thread that called fork(). It would wait forever for a lock that another thread held at that time, and find half done
 what that thread was doing. So fork() waits for the two locks of this module: what other threads do with one of them is complete in the
 child, and the child can take both.
 """

@@ -22,7 +22,7 @@ class Turns:
     """A number of turns at the same time. Used in one event loop.
 
     Next is the waiting request whose arrival plus a time in proportion to its cost is earliest. So cheap requests do not
-    wait for expensive requests that came shortly before them, which do not wait for ever.
+    wait for expensive requests that came shortly before them, which do not wait forever.
 
     Parameters
     ----------

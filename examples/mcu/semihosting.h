@@ -1,5 +1,5 @@
 // Semihosting: the debugger or emulator that runs a program prints for it and ends it. On a board without debugger
-// these calls stop the processor: replace them by those of its serial port.
+// these calls stop the processor: replace them by calls of its serial port.
 #ifndef SEMIHOSTING_H
 #define SEMIHOSTING_H
 

@@ -282,7 +282,7 @@ BMX_EXPORT int bmx_classifier_preprocess(const bmx_classifier* classifier, const
                                          int64_t width, int64_t channels, float* input) {
     return guarded(1, [&] {
         const bmx::InputSpec& spec = classifier_of(classifier).description().input;
-        const bmx::Pixels image = {require_non_null(pixels, "pixels"), height, width, channels};
+        const bmx::ImageView image = {require_non_null(pixels, "pixels"), height, width, channels};
         bmx::preprocess(image, spec, require_non_null(input, "input"));
         return 0;
     });
@@ -293,7 +293,7 @@ BMX_EXPORT size_t bmx_classifier_classify(const bmx_classifier* classifier, cons
                                           double* probabilities) {
     return guarded<size_t>(0, [&] {
         const bmx::Classifier& network = classifier_of(classifier);
-        const bmx::Pixels image = {require_non_null(pixels, "pixels"), height, width, channels};
+        const bmx::ImageView image = {require_non_null(pixels, "pixels"), height, width, channels};
         require_non_null(numbers, "numbers");
         require_non_null(probabilities, "probabilities");
         if (top == 0) {

@@ -57,7 +57,7 @@ Classifier::Classifier(Names names, Description description, size_t output, cons
     }
 }
 
-std::vector<float> Classifier::scores(const Pixels& image, int threads) const {
+std::vector<float> Classifier::scores(const ImageView& image, int threads) const {
     std::vector<float> input(static_cast<size_t>(shape_[1] * shape_[2] * shape_[3]));
     preprocess(image, description_.input, input.data());
     std::vector<std::vector<float>> outputs;
@@ -71,7 +71,7 @@ std::vector<float> Classifier::scores(const Pixels& image, int threads) const {
     return std::move(outputs[output_]);
 }
 
-std::vector<Class> Classifier::classify(const Pixels& image, size_t top, int threads) const {
+std::vector<Class> Classifier::classify(const ImageView& image, size_t top, int threads) const {
     const std::vector<float> scores = this->scores(image, threads);
     if (!std::all_of(scores.begin(), scores.end(), [](float score) { return std::isfinite(score); })) {
         throw Error(names_.network +

@@ -35,10 +35,10 @@ class Classifier {
 
     // Returns the `top` most probable classes, the most probable class first; equally probable classes by number.
     // threads: see threads_of_run. Throws Error.
-    std::vector<Class> classify(const Pixels& image, size_t top, int threads) const;
+    std::vector<Class> classify(const ImageView& image, size_t top, int threads) const;
 
   private:
-    std::vector<float> scores(const Pixels& image, int threads) const;
+    std::vector<float> scores(const ImageView& image, int threads) const;
 
     const Names names_;
     const Description description_;

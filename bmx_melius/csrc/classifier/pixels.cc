@@ -56,7 +56,7 @@ std::vector<Neighbours> neighbours(int64_t before, int64_t after, Window window,
 }
 
 // OpenCV takes means of 2 x 2 pixels where it halves an image.
-Crop halved(const Pixels& image, Window rows, Window columns) {
+Crop halved(const ImageView& image, Window rows, Window columns) {
     Crop result(rows.end - rows.begin, columns.end - columns.begin, image.channels);
     for (int64_t y = 0; y < result.height; y++) {
         for (int64_t x = 0; x < result.width; x++) {
@@ -72,7 +72,7 @@ Crop halved(const Pixels& image, Window rows, Window columns) {
 }
 
 // Equals cv2.resize(image, (width, height)) in every pixel of the window.
-Crop resized(const Pixels& image, int64_t height, int64_t width, Window rows, Window columns) {
+Crop resized(const ImageView& image, int64_t height, int64_t width, Window rows, Window columns) {
     if (image.height == 2 * height && image.width == 2 * width) {
         return halved(image, rows, columns);
     }
@@ -95,7 +95,7 @@ Crop resized(const Pixels& image, int64_t height, int64_t width, Window rows, Wi
     return result;
 }
 
-Crop cropped(const Pixels& image, const InputSpec& spec) {
+Crop cropped(const ImageView& image, const InputSpec& spec) {
     const Window all = {0, spec.size};
     if (!spec.resize) {
         return resized(image, spec.size, spec.size, all, all);
@@ -112,7 +112,7 @@ Crop cropped(const Pixels& image, const InputSpec& spec) {
 }
 
 // Returns the luma of colours with OpenCV's weights, 0.299, 0.587 and 0.114 in 14 bits.
-std::vector<uint8_t> luma(const Pixels& image) {
+std::vector<uint8_t> luma(const ImageView& image) {
     std::vector<uint8_t> result(static_cast<size_t>(image.height * image.width));
     const uint8_t* from = image.data;
     for (uint8_t& gray : result) {
@@ -123,7 +123,7 @@ std::vector<uint8_t> luma(const Pixels& image) {
 }
 
 // Throws Error unless an image can become the input.
-void check_pixels(const Pixels& image, const InputSpec& spec) {
+void check_pixels(const ImageView& image, const InputSpec& spec) {
     if (image.height < 1 || image.width < 1 || image.height > kMaxPixels / image.width) {
         throw Error("an image of " + std::to_string(image.height) + " x " + std::to_string(image.width) +
                     " pixels is not possible; it must have 1 to " + std::to_string(kMaxPixels));
@@ -138,11 +138,11 @@ void check_pixels(const Pixels& image, const InputSpec& spec) {
 
 }  // namespace
 
-void preprocess(const Pixels& image, const InputSpec& spec, float* input) {
+void preprocess(const ImageView& image, const InputSpec& spec, float* input) {
     const DefaultFloatEnvironment environment;  // rounding to nearest
     check_pixels(image, spec);
     std::vector<uint8_t> gray;
-    Pixels source = image;
+    ImageView source = image;
     if (spec.channels == 1 && image.channels == kColours) {
         gray = luma(image);
         source = {gray.data(), image.height, image.width, 1};

@@ -7,7 +7,7 @@
 namespace bmx {
 
 // An image in memory: (height, width, channels), contiguous.
-struct Pixels {
+struct ImageView {
     const uint8_t* data;
     int64_t height, width, channels;
 
@@ -23,6 +23,6 @@ struct InputSpec {
 
 // Writes the input of the network, (1, channels, size, size), for an image with its channels; RGB becomes gray, and
 // gray RGB, as the network needs. Throws Error for other channels and for too many pixels.
-void preprocess(const Pixels& image, const InputSpec& spec, float* input);
+void preprocess(const ImageView& image, const InputSpec& spec, float* input);
 
 }  // namespace bmx

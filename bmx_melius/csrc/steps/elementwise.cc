@@ -8,7 +8,7 @@ namespace {
 constexpr int kBytesAtOnce = 16 << 10;  // of the pixels that a chain is applied to, so that they stay in the L1 cache
 
 void combine_with_constants(const FloatKernels& kernels, const MapConstants& constants, Combination combination,
-                            const Pixels& p) {
+                            const PixelRange& p) {
     const bool shared = constants.channels == 1;
     const ptrdiff_t pixel = constants.width == 1 ? 0 : constants.channels;
     const ptrdiff_t row = constants.height == 1 ? 0 : ptrdiff_t(constants.width) * constants.channels;
@@ -19,7 +19,7 @@ void combine_with_constants(const FloatKernels& kernels, const MapConstants& con
 }  // namespace
 
 void combine_with(const FloatKernels& kernels, const Memory& memory, const Source& source, Combination combination,
-                  const Pixels& p) {
+                  const PixelRange& p) {
     const Value& map = memory.value(source.value);
     const bool shared = map.channels == 1;
     int first = 0;  // channel of the slab
@@ -38,7 +38,7 @@ void combine_with(const FloatKernels& kernels, const Memory& memory, const Sourc
     }
 }
 
-void ElementwiseChain::apply(const Memory& memory, const Pixels& p) const {
+void ElementwiseChain::apply(const Memory& memory, const PixelRange& p) const {
     for (const ElementwiseStage& stage : stages_) {
         switch (stage.row.form) {
             case ElementwiseForm::none:
@@ -101,7 +101,7 @@ void ElementwiseStep::run(const Memory& memory, const Team& team, int) const {
         const int pixels = static_cast<int>(std::min<int64_t>({max_pixels_, map.width - column, end - pixel}));
         float* const to = reinterpret_cast<float*>(output.at(pixel * output.pixel));
         float* const x = mean_ ? reinterpret_cast<float*>(memory.scratch + team.thread * thread_bytes()) : to;
-        const Pixels part = {row, column, pixels, 0, channels_, x, channels_};
+        const PixelRange part = {row, column, pixels, 0, channels_, x, channels_};
         combine_with(*kernels_, memory, source_, Combination::copy, part);
         chain_.apply(memory, part);
         if (mean_) {

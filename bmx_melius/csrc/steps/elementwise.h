@@ -21,7 +21,7 @@ struct ElementwiseStage {
 };
 
 // Pixels of a row and a range of their channels.
-struct Pixels {
+struct PixelRange {
     int row, column, pixels;
     int channel, channels;
     float* x;  // the first channel of the range at the first pixel
@@ -35,7 +35,7 @@ class ElementwiseChain {
         : kernels_(kernels), stages_(std::move(stages)) {}
 
     bool empty() const { return stages_.empty(); }
-    void apply(const Memory& memory, const Pixels& pixels) const;
+    void apply(const Memory& memory, const PixelRange& pixels) const;
 
     // The same for a range of channels of pixels `begin` to `end` - 1 of a map of float32, numbered row by row.
     void apply(const Memory& memory, const View& map, int64_t begin, int64_t end, int channel, int channels) const;
@@ -47,7 +47,7 @@ class ElementwiseChain {
 
 // Combines x with a value.
 void combine_with(const FloatKernels& kernels, const Memory& memory, const Source& source, Combination combination,
-                  const Pixels& pixels);
+                  const PixelRange& pixels);
 
 // A chain of elementwise operations on a value, and optionally the mean of the channels of the result.
 class ElementwiseStep : public Step {
