@@ -164,11 +164,11 @@ def classify(url, folder, expected, seconds, timeout):
                     response = connection.getresponse()
                     status, content = response.status, response.read()
             except TimeoutError as error:
-                raise SystemExit(f'a client beside hostile clients has no answer after {timeout} s') from error
+                raise SystemExit(f'a client beside attackers has no answer after {timeout} s') from error
             if status not in (200, 429, 503) or time.monotonic() - begin > timeout:
-                raise SystemExit(f'a client beside hostile clients has waited {time.monotonic() - begin:.1f} s for status {status}: {content}')
+                raise SystemExit(f'a client beside attackers has waited {time.monotonic() - begin:.1f} s for status {status}: {content}')
         if json.loads(content)['top'] != expected[name]:
-            raise SystemExit(f'a client beside hostile clients got the wrong answer {content}')
+            raise SystemExit(f'a client beside attackers got the wrong answer {content}')
         found.append(time.monotonic() - begin)
     return found
 

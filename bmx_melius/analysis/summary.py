@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Tuple, Union
 from ..arithmetic import ceil_div
 from ..errors import name_some
 from ..graph.nodes import Graph, InputShape
-from ..graph.tracing import Network, read_graph
+from ..graph.tracing import NetworkLike, read_graph
 from ..reporting import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, LayerCounts, count_layers, reads_unknown_values
 
@@ -193,7 +193,7 @@ class Summary:
         )
 
 
-def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Summary:
+def summary(network: NetworkLike, input_shape: InputShape = (1, 3, 224, 224)) -> Summary:
     """Count operations, parameters and bytes of a network, per layer and in total.
 
     Only the graph is read: nothing is computed, and the network does not change and need not be initialized.

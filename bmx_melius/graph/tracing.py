@@ -15,12 +15,12 @@ from ..nn.marks import read_marks
 from .mxnet_operators import read_operation
 from .nodes import Graph, InputShape, Node, shapes_by_name
 
-Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
+NetworkLike = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
 
 _ARRAY = 'NDArray-or-Symbol'  # in the types of arguments that MXNet states for its operators: the argument is an input
 
 
-def read_graph(network: Network, input_shape: InputShape) -> Graph:
+def read_graph(network: NetworkLike, input_shape: InputShape) -> Graph:
     """Trace or load a network and infer the shape of every node. The network does not change and need not be initialized.
 
     Parameters
@@ -121,7 +121,7 @@ def _require_inputs(text, path):
             raise UserError(f'{os.fspath(path)} is damaged: node {name} ({operator}) has no input')
 
 
-def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:
+def symbol_of(network: NetworkLike, input_names: Sequence[str]) -> mx.sym.Symbol:
     """Return the symbol of a path, a symbol or a block, which is traced with inputs of these names. Raises as `read_graph` does."""
     if isinstance(network, mx.sym.Symbol):
         return network
