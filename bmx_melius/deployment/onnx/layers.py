@@ -93,7 +93,7 @@ def _transposed_convolution(t, operator):
 
 
 def _of_few_levels(weight):
-    """Return the `WeightParts` of a weight; None for real numbers, also for few of them, of which each is another level."""
+    """Return the `WeightParts` of a weight; None if it is real-valued, also where a filter has so few weights that each is a level."""
     parts = weight_parts(weight)
     return parts if parts and parts.numbers < weight[0].size else None
 
