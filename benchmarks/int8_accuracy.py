@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import os
 import pathlib
 import subprocess
@@ -30,6 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402  the path comes first
+from scipy import stats  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.data.glyphs import open_glyphs  # noqa: E402
@@ -164,7 +164,7 @@ def measured(name, dataset, prefix):
             milliseconds=milliseconds,
             time_ratio=ratio,
             accuracy=float(correct[form].mean()),
-            interval=wilson(correct[form]),
+            interval=list(stats.binomtest(int(correct[form].sum()), len(labels)).proportion_ci(method='wilson')),
             other_class=float((classes[form] != classes['float']).mean()),
             **compared(correct['float'], correct[form]),
         )
@@ -193,24 +193,11 @@ def timed(sessions, images):
 # --- statistics -------------------------------------------------------------------------------------------------------------------------
 
 
-def wilson(correct):
-    """Return the 95 % interval of a probability (Wilson 1927), for an array of results."""
-    n, p, z = len(correct), correct.mean(), 1.959964
-    middle, half = (p + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return [float(middle - half), float(middle + half)]
-
-
-def mcnemar(lost, won):
-    """Return the p-value of the exact test of McNemar (two-sided binomial test of 1/2)."""
-    n = lost + won
-    tail = sum(math.comb(n, k) for k in range(min(lost, won) + 1))
-    return min(1.0, 2 * tail / 2**n)
-
-
 def compared(before, after):
     """Return the difference of two forms on the same images: numbers of images, difference in points, its interval, and p."""
     lost, won = int((before & ~after).sum()), int((~before & after).sum())
-    return {'lost': lost, 'won': won, **difference(after.astype(float) - before), 'p': mcnemar(lost, won)}
+    p = stats.binomtest(lost, lost + won).pvalue if lost + won else 1.0
+    return {'lost': lost, 'won': won, **difference(after.astype(float) - before), 'p': p}
 
 
 def difference(of_images):

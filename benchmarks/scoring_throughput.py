@@ -15,29 +15,23 @@ import subprocess
 import sys
 import tempfile
 
-import mxnet as mx
 import numpy as np
 import PIL.Image
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import bmx_melius as bmx  # noqa: E402
+from bmx_melius.bench.networks import pack  # noqa: E402
 from bmx_melius.bench.rounds import process_environment  # noqa: E402
+from bmx_melius.vision.preprocessing import InputSpec  # noqa: E402
 from model_zoo import get_model  # noqa: E402
 
 PACKAGES = {'local': 'pyarrow', 'dask': 'distributed', 'ray': 'ray'}
 
 
 def pack_network(folder):
-    net = get_model('meliusnet22')
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    spec = bmx.InputSpec()
-    net(mx.nd.zeros((1, *spec.shape)))
-    net.export(f'{folder}/net')
-    bmx.convert(f'{folder}/net-symbol.json', f'{folder}/net-0000.params', f'{folder}/packed', (1, *spec.shape), input_spec=spec)
-    return f'{folder}/packed'
+    spec = InputSpec()
+    return pack(get_model('meliusnet22', norm_kwargs={'momentum': 0.0}), f'{folder}/net', (1, *spec.shape), input_spec=spec)
 
 
 def write_photos(folder, count):
