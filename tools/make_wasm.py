@@ -7,7 +7,6 @@ FOLDER/bmx_melius.wasm for every engine, and FOLDER/bmx_melius_relaxed.wasm with
 loads where it rounds once. Copies the page from ``examples/web``, and trains its network, unless the folder has one.
 """
 
-import concurrent.futures
 import os
 import pathlib
 import shutil
@@ -15,7 +14,7 @@ import subprocess
 import sys
 
 from commands import install_tools, output_of, run_main
-from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCES, known_instruction_sets, outdated
+from native_build import FLAGS, OPERATOR_SOURCES, BuildError, compile_all, engine_jobs, known_instruction_sets
 from other_machine import ROOT
 from wasm_encoding import in_final_encoding
 
@@ -70,46 +69,32 @@ def build_modules(folder: pathlib.Path, objects: pathlib.Path):
     have, has_relaxed = known_instruction_sets(COMPILER), has_relaxed_madd()
     if not have:
         raise UserError(f'{COMPILER[0]} does not support the vectors of WebAssembly: install a newer Emscripten (3.1 or later)')
-    parts = {
-        path: (objects / path.relative_to(SOURCES)).with_suffix('.o') for path in sorted(SOURCES.rglob('*.cc')) if _belongs(path, have)
-    }
-    _compile(parts, have)
+    sources = sorted(path for path in SOURCES.rglob('*.cc') if path.name not in OPERATOR_SOURCES)
+    jobs, headers = engine_jobs(sources, have, [*COMPILE_FLAGS, f'-I{SOURCES}']), [*SOURCES.rglob('*.h'), *ALL_OBJECTS_DEPEND_ON]
+    parts = compile_all(COMPILER, jobs, headers, objects)
     choice = objects / 'choose_module.js'
     choice.write_text(f'const HAS_RELAXED_MODULE = {str(has_relaxed).lower()};\n{CHOICE.read_text()}')
     link, script, module = [*COMPILER, *LINK_FLAGS, '--pre-js', choice], folder / 'bmx_melius.js', folder / 'bmx_melius_relaxed.wasm'
-    output_of([*link, *parts.values(), '-o', script])
+    output_of([*link, *parts, '-o', script])
     if not has_relaxed:
         module.unlink(missing_ok=True)
         print(f'{COMPILER[0]} does not support relaxed SIMD: only the module for every engine is built')
         return
     relaxed = objects / 'relaxed' / 'bmx_melius.js'
-    _compile({RELAXED_SOURCE: relaxed.with_name('float_wasm.o')}, have, [RELAXED_FLAG])
-    output_of([*link, *{**parts, RELAXED_SOURCE: relaxed.with_name('float_wasm.o')}.values(), '-o', relaxed])
+    number, flags = next((number, flags) for number, (source, flags) in enumerate(jobs) if source == RELAXED_SOURCE)
+    (parts[number],) = compile_all(COMPILER, [(RELAXED_SOURCE, [*flags, RELAXED_FLAG])], headers, relaxed.parent)
+    output_of([*link, *parts, '-o', relaxed])
     if relaxed.read_bytes() != script.read_bytes():
         raise UserError(f'the modules need different JavaScript: compare {relaxed} and {script}')
     module.write_bytes(in_final_encoding(relaxed.with_suffix('.wasm').read_bytes()))
 
 
-def _belongs(source, have):
-    ending = source.stem.rpartition('_')[2]
-    return source.name not in OPERATOR_SOURCES and (ending in have or ending not in INSTRUCTION_SETS)
-
-
-def _compile(parts, have, flags=()):
-    """Compile sources whose objects, the values of `parts`, are outdated, with the flags of their instruction sets."""
-    common = [*COMPILER, *COMPILE_FLAGS, *flags, f'-I{SOURCES}', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
-    inputs, commands = [*SOURCES.rglob('*.h'), *ALL_OBJECTS_DEPEND_ON], []
-    for source, result in parts.items():
-        result.parent.mkdir(parents=True, exist_ok=True)
-        if outdated(result, [source, *inputs]):
-            commands.append([*common, *have.get(source.stem.rpartition('_')[2], []), '-c', source, '-o', result])
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(output_of, commands))
-
-
 def make_page(folder: pathlib.Path):
     """Build the modules, copy the page and train its network into a folder."""
-    build_modules(folder, ROOT / 'build' / 'wasm-objects')
+    try:
+        build_modules(folder, ROOT / 'build' / 'wasm-objects')
+    except BuildError as error:
+        raise UserError(str(error)) from error
     for path in PAGE.iterdir():
         if path.suffix in ('.html', '.js'):
             shutil.copy(path, folder)

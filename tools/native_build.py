@@ -172,14 +172,22 @@ if bdist_wheel:
     COMMANDS['bdist_wheel'] = Wheel
 
 
-def _build_engine(compiler, sources, headers, objects, target, version):
-    have = known_instruction_sets(compiler)
-    common = [*FLAGS, *THREADS, f'-DBMX_VERSION="{version}"', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
-    jobs = []
+def engine_jobs(sources, have, flags):
+    """Return pairs of a source of the engine and its flags: `flags`, and those of its instruction set, which must be one of `have`.
+
+    `have` is the result of `known_instruction_sets`.
+    """
+    common, jobs = [*flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)], []
     for source in sources:
         suffix = source.stem.rpartition('_')[2]
         if suffix in have or suffix not in INSTRUCTION_SETS:
             jobs.append((source, [*common, *have.get(suffix, [])]))
+    return jobs
+
+
+def _build_engine(compiler, sources, headers, objects, target, version):
+    have = known_instruction_sets(compiler)
+    jobs = engine_jobs(sources, have, [*FLAGS, *THREADS, f'-DBMX_VERSION="{version}"'])
     link_flags = [*THREADS, *_thread_library(compiler), f'-Wl,-soname,{ENGINE_LIBRARY}', '-Wl,-z,defs']
     _compile_and_link(compiler, jobs, headers, objects, target, link_flags)
 
@@ -209,8 +217,8 @@ def _build_operator(compiler, sources, headers, objects, target):
     _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN', *openmp])
 
 
-def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
-    """Compile each (source, flags) whose object file is outdated, in parallel on all cores, and link all object files."""
+def compile_all(compiler, jobs, headers, objects):
+    """Compile each (source, flags) whose object file in a folder is outdated, in parallel on all cores; return all object files."""
     results, commands = [], []
     for source, flags in jobs:
         result = objects / _inside(source).with_suffix('.o')
@@ -221,7 +229,11 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, _terminal() as terminal:
         for _ in ProgressLine(pool.map(_run, commands), total=len(commands), description='compiling', unit='files', stream=terminal):
             pass
-    fresh = target.with_name(target.name + '.new')
+    return results
+
+
+def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
+    results, fresh = compile_all(compiler, jobs, headers, objects), target.with_name(target.name + '.new')
     _run([*compiler, '-shared', *results, *link_flags, '-o', str(fresh)])
     os.replace(fresh, target)  # processes that have loaded the old library keep it
 
@@ -242,7 +254,7 @@ def _terminal():
 
 def _inside(source):
     """Return the path of a source relative to csrc, which is unique, or the file name of a source outside of it."""
-    return source.relative_to(SOURCES) if SOURCES in source.parents else pathlib.Path(source.name)
+    return source.relative_to(next((folder for folder in (SOURCES, ROOT / SOURCES) if folder in source.parents), source.parent))
 
 
 def outdated(target, inputs):
