@@ -217,7 +217,7 @@ binary_layer_config = _CurrentConfig()
 def set_binary_layer_config(**values: Any) -> Iterator[BinaryLayerConfig]:
     """Give values to arguments of the layers of this module that are created within a ``with`` block; None: unchanged.
 
-    The values belong to the block and to its thread or task, not of the process. Layers of `bmx_melius` and networks of `model_zoo` take
+    The values belong to the block and to its thread or task, not to the process. Layers of `bmx_melius` and networks of `model_zoo` take
     arguments instead.
 
     Raises

@@ -17,7 +17,7 @@ _SIZES = {'WebP': ('<4xI', 8), 'BMP': ('<2xI', 0)}  # where the first bytes have
 
 
 def looks_complete(start, tail, size):
-    """Return whether the first `START` and last `TAIL` bytes of a file fit a complete image; formats without a sign of it do.
+    """Return whether the first `START` and last `TAIL` bytes of a file fit a complete image; formats without a sign of it never do.
 
     `size` is the size of the file in bytes.
     """

@@ -10,7 +10,7 @@ namespace {
 
 using Inputs = std::vector<const Value*>;
 
-// --- shape rules: each sets the shape of `result`, which has the shape of the first input, or returns false for inputs
+// --- shape rules: each sets the shape of `result`, which begins as the first input, or returns false for inputs
 // that the operation does not accept. deployment/program/operations.py has the same rules, with reasons.
 
 // Returns the number of positions of a window along an axis, or 0 if the window does not fit.

@@ -8,7 +8,7 @@
 
 namespace bmx {
 
-// The limits of programs (deployment/program/limits.py) bound products that need more than 32 bits. The products of
+// The limits of programs (deployment/program/limits.py) bound products that need more than 32 bits. The limits of
 // WebAssembly are lower.
 #ifndef __wasm32__
 static_assert(sizeof(size_t) >= 8, "the engine requires a 64-bit processor; packed networks run on NumPy");
