@@ -129,6 +129,14 @@ def open_engine(tmp_path_factory):
     return call
 
 
+@pytest.fixture(scope='module')
+def without_trial():
+    """Import ONNX models without their trial in a separate process, which takes half a second; tests of sources and of models have it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('bmx_melius.deployment.onnx.conversion.require_computable', lambda path, input_shape: None)
+        yield
+
+
 @pytest.fixture(scope='session')
 def meliusnet22_file(make_once):
     """Path of a file as Larq Zoo's with weights of MeliusNet22."""

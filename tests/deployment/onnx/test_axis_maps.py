@@ -9,6 +9,8 @@ import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.runtime.packed_files import read_packed
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 RANDOM = np.random.RandomState(0)
 SIGN = [node('Less', 'x zero', 'l'), node('Where', 'l minus one', 's')]
 NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1), 'infinite': np.float32(-np.inf)}

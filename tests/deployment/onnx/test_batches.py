@@ -9,6 +9,8 @@ from bmx_melius.deployment.onnx.batches import with_one_image
 from bmx_melius.deployment.onnx.conversion import import_onnx
 from bmx_melius.deployment.onnx.model import read_model
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 
 def network(batch, *more, constants=None, end='y'):
     """Return a binary network whose `Reshape` and `Expand` have the batch in their sizes; `more` are nodes after its output `r`."""

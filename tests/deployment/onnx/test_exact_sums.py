@@ -7,6 +7,8 @@ from support.tiny_onnx import make, node, signs
 import bmx_melius as bmx
 from bmx_melius import UserError
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 RANDOM = np.random.RandomState(0)
 CHANNELS, FILTERS = 16, 32
 SCALES = RANDOM.uniform(0.05, 0.2, (FILTERS, 1, 1, 1)).astype(np.float32)

@@ -10,6 +10,8 @@ import bmx_melius as bmx
 from bmx_melius.deployment.onnx.conversion import import_onnx
 from bmx_melius.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 FLOAT = onnx.TensorProto.FLOAT
 NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1)}
 

@@ -15,6 +15,8 @@ import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.onnx.model import read_model
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 RANDOM = np.random.RandomState(0)
 NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1)}
 SIGN = [node('Less', 'a zero', 'l'), node('Where', 'l minus one', 's')]

@@ -8,6 +8,8 @@ from bmx_melius.deployment.onnx.conversion import import_onnx
 from bmx_melius.deployment.runtime.packed_files import read_packed
 from bmx_melius.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 onnx = pytest.importorskip('onnx')
 onnxruntime = pytest.importorskip('onnxruntime')
 helper, numpy_helper = onnx.helper, onnx.numpy_helper

@@ -9,6 +9,8 @@ from support.tiny_onnx import helper, make, node, signs
 import bmx_melius as bmx
 from bmx_melius import UserError
 
+pytestmark = pytest.mark.usefixtures('without_trial')
+
 RANDOM = np.random.RandomState(0)
 NUMBERS = {'zero': np.float32(0), 'one': np.float32(1), 'minus': np.float32(-1), 'sixth': np.float32(0.1234567)}
 
