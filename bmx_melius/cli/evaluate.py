@@ -1,17 +1,20 @@
 """``bmx-melius evaluate``: accuracy of a network on labelled images, and comparison with another network."""
 
 import os
+import shlex
 import sys
 
 from ..arguments import add_val_fraction, positive_int
 from ..errors import UserError, counted
 from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
+from ..files.symbol_json import SymbolJson
 from ..reporting import ProgressLine
 from . import image_options
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag, print_json, require_files_or_network
 
+_LONG = 10  # seconds of the network, from which on a faster form of it is worth a note
 _EXAMPLES = """\
 examples:
   bmx-melius evaluate out/best digits
@@ -136,6 +139,8 @@ def run(arguments, output):
         print_json({'input': spec.to_json(), **report.to_json(arguments.per_class)}, output)
     else:
         print(report.text(arguments.per_class), file=output)
+    if exported and evaluations[0].seconds > _LONG:
+        _advise_packing(exported)
 
 
 def _exported(arguments):
@@ -234,6 +239,15 @@ def _of_zoo(arguments, description, images):
         )
     network.hybridize(static_alloc=True, static_shape=True)
     return network
+
+
+def _advise_packing(exported):
+    """Say how a network whose binary layers MXNet computes in float arithmetic is evaluated in less time."""
+    from ..nn.marks import read_marks
+
+    if any(read_marks(node['attrs']) for node in SymbolJson.parse(exported.symbol_text, exported.symbol_file).nodes):
+        command = f'bmx-melius convert {shlex.quote(exported.prefix)} {shlex.quote(exported.prefix + "-packed")}'
+        print(f'note: MXNet computed the binary layers in float arithmetic; a packed network is faster: {command}', file=sys.stderr)
 
 
 def _with_progress(batches, numbers, total):

@@ -22,6 +22,7 @@ from support.training_runs import inputs_of_digits, read_csv
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.analysis import confusion_plot, mistakes_plot
+from bmx_melius.cli import evaluate
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import open_folders
@@ -145,6 +146,13 @@ def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, t
     assert status == 0 and output.count(f'  {expected["top1"]:.2%}  ') >= 2 and 'different predictions: 0 of 364' in output
     assert f'macro average over the classes, {of_digits[1]}: precision {found["macro"]["precision"]:.2%}' in output
     assert re.search(r'^class +images +recall +precision +F1 +most often predicted instead\n-----', output, re.MULTILINE)
+
+
+def test_a_long_evaluation_of_binary_layers_in_float_arithmetic_ends_with_the_command_that_packs(run, of_digits, monkeypatch):
+    assert [run(prefix, 'digits')[2] for prefix in of_digits] == ['', '']
+    monkeypatch.setattr(evaluate, '_LONG', 0)
+    notes = [run(prefix, 'digits')[2] for prefix in of_digits]
+    assert f'bmx-melius convert {of_digits[0]} {of_digits[0]}-packed' in notes[0] and notes[1] == ''
 
 
 def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
