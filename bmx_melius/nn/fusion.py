@@ -1,8 +1,9 @@
 """Faster execution of binary activations in hybridized networks, in training and inference.
 
 Layers consist of MXNet's own operators, and so does everything that is exported. Where MXNet prepares the graph of a hybridized block for
-execution, the nine operators of a sign with its straight-through estimator become one, ``bmx_melius_binarize``, with the same values and
-gradients, bit for bit. It makes one pass over the map forward and one backward, and keeps one array instead of three for the latter.
+execution, the operators of a sign with its straight-through estimator, nine or more, become one, ``bmx_melius_sign``, with the same
+values and gradients, bit for bit. It makes one pass over the map forward and one backward, and keeps one array instead of three for the
+latter.
 """
 
 import collections
@@ -15,7 +16,7 @@ from ..files.symbol_json import VARIABLE, SymbolJson
 from .marks import ACTIVATION, ACTIVATION_INPUT, read_marks
 from .quantizers import quantize_in_parts
 
-OPERATOR = 'bmx_melius_binarize'
+OPERATOR = 'bmx_melius_sign'
 METHODS = ('sign', 'approx_sign')
 SWITCH = 'BMX_MELIUS_FUSION'  # environment variable: with 0, MXNet's operators are executed
 
@@ -47,16 +48,11 @@ def fused(symbol):
         facts = read_marks(node['attrs'])
         if facts.get('role') == ACTIVATION_INPUT:
             readers[tuple(node['inputs'][0])][index] = None
-        elif (
-            facts.get('role') == ACTIVATION
-            and facts.get('encoding') == 'bit'
-            and facts['method'] in METHODS
-            and facts['threshold'] != 'None'
-        ):
-            x = _match(graph, index, _pattern(facts['method'], float(facts['threshold'])))
+        elif facts.get('role') == ACTIVATION and facts['method'] in METHODS and facts['threshold'] != 'None':
+            x = _match(graph, index, _pattern(facts['method'], float(facts['threshold']), facts['encoding']))
             first = graph.nodes[x[0]] if x else node
             if read_marks(first['attrs']).get('role') == ACTIVATION_INPUT:
-                readers[tuple(first['inputs'][0])][x[0]] = index, {name: facts[name] for name in ('method', 'threshold')}
+                readers[tuple(first['inputs'][0])][x[0]] = index, {name: facts[name] for name in ('method', 'threshold', 'encoding')}
     moved = {}
     for activations in readers.values():
         if None not in activations.values():
@@ -85,8 +81,8 @@ def _fuse(graph, activations, moved):
 
 
 @functools.lru_cache(maxsize=None)
-def _pattern(method, threshold):
-    terms = quantize_in_parts(mx.sym, mx.sym.var('x'), method, 1, threshold, 'bit')
+def _pattern(method, threshold, encoding):
+    terms = quantize_in_parts(mx.sym, mx.sym.var('x'), method, 1, threshold, encoding)
     return SymbolJson.of(terms[0] + terms[1])
 
 

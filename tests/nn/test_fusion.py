@@ -55,9 +55,10 @@ def special_values(threshold):
 
 @STATIC
 @pytest.mark.parametrize('method', fusion.METHODS)
+@pytest.mark.parametrize('encoding', ['bit', 'sign'])
 @pytest.mark.parametrize('threshold', [0.5, 1.3, 3])
 @pytest.mark.parametrize('shape', [(24,), (3, 8), (1, 2, 12), (2, 3, 5, 7), (1, 2, 3, 4, 5), (2, 32, 33, 17)], ids=str)
-def test_values_and_gradients_of_an_activation_have_the_same_bits(run_both, shape, threshold, method, static):
+def test_values_and_gradients_of_an_activation_have_the_same_bits(run_both, shape, threshold, encoding, method, static):
     generator = np.random.default_rng(0)
     x = generator.normal(size=shape).astype(np.float32)
     x.ravel()[: special_values(threshold).size] = special_values(threshold)[: x.size]
@@ -65,7 +66,7 @@ def test_values_and_gradients_of_an_activation_have_the_same_bits(run_both, shap
     outer.ravel()[3:6] = [np.inf, -0.0, np.nan]
 
     def run():
-        layer = bmx.QActivation(method=method, threshold=threshold, encoding='bit')
+        layer = bmx.QActivation(method=method, threshold=threshold, encoding=encoding)
         layer.hybridize(static_alloc=static, static_shape=static)
         data, gradient = mx.nd.array(x), mx.nd.array(outer)
         data.attach_grad()
@@ -135,7 +136,7 @@ def test_gradients_of_networks_have_the_same_bits(run_both, make, frozen, reques
     assert_same_bits(run_both(run))
 
 
-@pytest.mark.parametrize('name', ['meliusnet22', 'resnet18_e1', 'birealnet18'])
+@pytest.mark.parametrize('name', ['meliusnet22', 'resnet18_e1', 'birealnet18', 'quicknet_small'])
 def test_training_steps_of_networks_of_the_zoo_have_the_same_bits(run_both, name):
     def run():
         mx.random.seed(0)
@@ -185,7 +186,7 @@ def test_other_types_keep_the_operators_of_mxnet(dtype):
 
 def test_only_what_computes_the_same_is_fused():
     def symbol(**arguments):
-        return bmx.QActivation(encoding='bit', **arguments)(mx.sym.var('data'))
+        return bmx.QActivation(**{'encoding': 'bit', **arguments})(mx.sym.var('data'))
 
     assert [fused_in(symbol()), fused_in(symbol(threshold=2)), fused_in(symbol(threshold=None))] == [1, 1, 0]
     for old, new in (

@@ -1,4 +1,5 @@
-// The MXNet operator `bmx_melius_binarize`: bits of an activation, and the gradient of its straight-through estimator.
+// The MXNet operator `bmx_melius_sign`: bits or signs of an activation, and the gradient of its straight-through
+// estimator.
 //
 // nn/fusion.py puts it in the place of the operators of MXNet that nn/quantizers.py uses, in graphs that are executed.
 // It computes the same numbers in one pass over the map, forward and backward, and keeps nothing but its input.
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace {
@@ -17,48 +19,64 @@ using mxnet::ext::MXTensor;
 using Attributes = std::unordered_map<std::string, std::string>;
 
 MXReturnValue fail(const char* text) {
-    MX_ERROR_MSG << "bmx_melius_binarize: " << text;
+    MX_ERROR_MSG << "bmx_melius_sign: " << text;
     return mxnet::ext::MX_FAIL;
 }
 
-// The factor of x in the surrogate of the sign, which is also its gradient; the product of both conditions and numbers
-// is that of MXNet's operators, so that the result is the same for every number.
+constexpr float kFinite = 6e4f;  // FINITE of nn/quantizers.py: inputs are clipped there where the output is signs
+
+// Slopes of the surrogates of nn/quantizers.py, halved where the output is bits {0, 1} instead of signs {-1, +1}. They
+// are computed by the same operations as there, so that products have the same bits.
 struct Clipped {
-    static float slope(float, bool inside) { return inside ? 0.5f : 0.0f; }
+    static float slope(float, bool inside, float scale) { return inside ? scale : 0.0f; }
 };
 
 struct Triangular {
-    static float slope(float magnitude, bool inside) { return (1.0f - magnitude) * (inside ? 1.0f : 0.0f); }
+    static float slope(float magnitude, bool inside, float scale) {
+        return (2 * scale - magnitude * (2 * scale)) * (inside ? 1.0f : 0.0f);
+    }
 };
 
+// As with MXNet's operators, NaN gives NaN, and infinities give signs, but bits that are NaN.
 template <class Surrogate>
-void bits(const float* x, int64_t size, float threshold, float* result) {
+void binarize(const float* x, int64_t size, float threshold, bool signs, float* result) {
+    if (signs) {
+#pragma omp parallel for simd schedule(static)
+        for (int64_t i = 0; i < size; i++) {
+            result[i] = x[i] >= 0 ? 1.0f : x[i] < 0 ? -1.0f : x[i];
+        }
+        return;
+    }
 #pragma omp parallel for simd schedule(static)
     for (int64_t i = 0; i < size; i++) {
         const float magnitude = std::fabs(x[i]);
-        const float surrogate = x[i] * Surrogate::slope(magnitude, magnitude <= threshold);
+        const float surrogate = x[i] * Surrogate::slope(magnitude, magnitude <= threshold, 0.5f);
         result[i] = surrogate + ((x[i] >= 0 ? 1.0f : 0.0f) - surrogate);
     }
 }
 
 template <class Surrogate>
-void gradient(const float* outer, const float* x, int64_t size, float threshold, float* result) {
+void gradient(const float* outer, const float* x, int64_t size, float threshold, bool signs, float* result) {
+    const float scale = signs ? 1.0f : 0.5f, largest = signs ? kFinite : std::numeric_limits<float>::infinity();
 #pragma omp parallel for simd schedule(static)
     for (int64_t i = 0; i < size; i++) {
-        const float magnitude = std::fabs(x[i]);
-        result[i] = outer[i] * Surrogate::slope(magnitude, magnitude <= threshold);
+        const float magnitude = std::fabs(x[i]), clipped = magnitude > largest ? largest : magnitude;
+        result[i] = outer[i] * Surrogate::slope(clipped, clipped <= threshold, scale);
     }
 }
 
 bool triangular(const Attributes& attributes) { return attributes.at("method") == "approx_sign"; }
+
+bool signs(const Attributes& attributes) { return attributes.at("encoding") == "sign"; }
 
 float threshold_of(const Attributes& attributes) { return float(std::stod(attributes.at("threshold"))); }
 
 MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                       const mxnet::ext::OpResource&) {
     MXTensor &x = (*inputs)[0], &result = (*outputs)[0];
-    (triangular(attributes) ? bits<Triangular> : bits<Clipped>)(x.data<float>(), x.size(), threshold_of(attributes),
-                                                                result.data<float>());
+    (triangular(attributes) ? binarize<Triangular> : binarize<Clipped>)(x.data<float>(), x.size(),
+                                                                        threshold_of(attributes), signs(attributes),
+                                                                        result.data<float>());
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -66,7 +84,8 @@ MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* inpu
                        const mxnet::ext::OpResource&) {
     MXTensor &outer = (*inputs)[0], &x = (*inputs)[1], &result = (*outputs)[0];
     (triangular(attributes) ? gradient<Triangular> : gradient<Clipped>)(outer.data<float>(), x.data<float>(), x.size(),
-                                                                        threshold_of(attributes), result.data<float>());
+                                                                        threshold_of(attributes), signs(attributes),
+                                                                        result.data<float>());
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -93,7 +112,7 @@ MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vecto
     return mxnet::ext::MX_SUCCESS;
 }
 
-REGISTER_OP(bmx_melius_binarize)
+REGISTER_OP(bmx_melius_sign)
     .setForward(forward, "cpu")
     .setBackward(backward, "cpu")
     .setParseAttrs(parse_attributes)
