@@ -14,7 +14,7 @@ SIZED = (
     'resnet34_xnorpp',
 )  # networks that accept one size of images
 # Of more blocks, otherwise like a network that is tested each time.
-_LONG = {'meliusnet42', 'meliusnet59', 'binary_densenet45', 'birealnet34', 'resnet_e34'}
+_LONG = {'meliusnet29', 'meliusnet42', 'meliusnet59', 'binary_densenet37', 'binary_densenet45', 'birealnet34', 'resnet_e34'}
 DEEPER = {'quicknet_large', 'resnet34_benn', 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
 DEEPER |= {pattern.format(34) for pattern in NETWORKS} - _LONG
 OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]

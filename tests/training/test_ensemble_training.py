@@ -257,7 +257,8 @@ def test_a_resumed_training_keeps_its_kind(whole, tmp_path, capsys):
     train(*resumed, saved, '--ensemble-training', 'bagging')
     assert 'was started with --ensemble-training bagging' in refused(capsys, *resumed, saved, '--ensemble-training', 'boosting')
     joint = tmp_path / 'joint'
-    train(*TINY, '--ensemble-training', 'joint', '--save-dir', joint)
+    with interrupted_in(1):
+        train(*TINY, '--ensemble-training', 'joint', '--save-dir', joint, status=128 + signal.SIGINT)
     train(*resumed, joint)
     assert 'was started with --ensemble-training joint' in refused(capsys, *resumed, joint, '--ensemble-training', 'bagging')
 
