@@ -13,11 +13,16 @@ has it for bound symbols only). Bits {0, 2} need 9 % less memory in the same tim
 """
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import os
+import pathlib
 import random
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 
 
@@ -28,6 +33,7 @@ def parse_arguments():
     parser.add_argument(
         '--model-options', type=json.loads, default={}, metavar='JSON', help='arguments of get_model for networks that take them'
     )
+    parser.add_argument('--compare', choices=['larq'], help='also meliusnet22 in Larq on TensorFlow, in another process')
     parser.add_argument('--batch-size', type=int, default=16, help='batch size (default: %(default)s)')
     parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
     parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
@@ -63,6 +69,33 @@ def step_of(model, batch_size, input_size, options):
     return step
 
 
+def python_with_larq():
+    """Return the Python that has Larq: this one, or that of an environment among the temporary files, made if it is not there."""
+    if importlib.util.find_spec('larq'):
+        return sys.executable
+    folder = pathlib.Path(tempfile.gettempdir(), 'bmx-melius-larq')
+    python = folder / 'bin' / 'python'
+    if not (folder / 'complete').exists():
+        subprocess.run([sys.executable, '-m', 'venv', folder], check=True)
+        subprocess.run([python, '-m', 'pip', 'install', '--quiet', 'tensorflow-cpu==2.13.1', 'larq==0.13.3'], check=True, stdout=sys.stderr)
+        (folder / 'complete').touch()
+    return python
+
+
+def larq_step(python, batch_size, input_size, threads):
+    """Return a function that makes a step of meliusnet22 in Larq and returns its wall time and processor time."""
+    worker = pathlib.Path(__file__).with_name('larq_training.py')
+    command = [python, worker, str(batch_size), str(input_size), str(threads)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def step():
+        process.stdin.write('\n')
+        process.stdin.flush()
+        return tuple(map(float, process.stdout.readline().split()))
+
+    return step
+
+
 def set_environment(threads):
     """Set the environment of train_imagenet.py. MXNet reads most of it during its import, so call this before."""
     os.environ['OMP_NUM_THREADS'] = str(threads)
@@ -80,8 +113,8 @@ def step_seconds(steps, repetitions, clock=time.perf_counter):
     for _ in range(repetitions):
         for name, step in steps.items():
             start = clock()
-            step()
-            seconds[name].append(clock() - start)
+            measured = step()  # a step in another process is measured there
+            seconds[name].append(measured[clock is time.process_time] if measured else clock() - start)
     return seconds
 
 
@@ -131,10 +164,12 @@ def main():
     }
     peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else None
     steps = {name: step_of(*arguments[name]) for name in arguments}
+    if args.compare:
+        steps['larq'] = larq_step(python_with_larq(), args.batch_size, args.input_size, args.threads)
     seconds = step_seconds(steps, args.repetitions, time.process_time if args.processor_time else time.perf_counter)
     compared = (args.models or ['full precision'])[0]
     result = {
-        name: {'ms': statistics.median(values) * 1e3, 'ratio': ratio_interval(values, seconds[compared])}
+        name: {'ms': statistics.median(values) * 1e3, 'least_ms': min(values) * 1e3, 'ratio': ratio_interval(values, seconds[compared])}
         for name, values in seconds.items()
     }
     for name, peak in (peaks or {}).items():
@@ -146,8 +181,9 @@ def main():
     print(f'batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, {clock} time of forward + backward:')
     for name, row in result.items():
         ratio, low, high = row['ratio']
-        memory = f', {row["peak_bytes"] / 2**20:.0f} MiB, ratio {row["memory_ratio"]:.3f}' if peaks else ''
-        print(f'{name:28s} {row["ms"]:7.0f} ms, ratio {ratio:.3f} (95 % interval {low:.3f} to {high:.3f}){memory}')
+        memory = f', {row["peak_bytes"] / 2**20:.0f} MiB, ratio {row["memory_ratio"]:.3f}' if 'peak_bytes' in row else ''
+        times = f'{row["ms"]:7.0f} ms (least {row["least_ms"]:.0f})'
+        print(f'{name:28s} {times}, ratio {ratio:.3f} (95 % interval {low:.3f} to {high:.3f}){memory}')
 
 
 if __name__ == '__main__':
