@@ -12,6 +12,7 @@ from .model import import_onnx_package, model_of
 MAX_OPERATORS = 128  # of a cone
 MAX_OPERATIONS = 1 << 37  # elements that operators of cones compute: some minutes; the largest networks need a tenth of it
 _SESSION = 1 << 16  # for the preparation of an operator
+_BLOCK = 1 << 15  # elements of a value that operators of cones compute at a time
 _ADVICE = 'Please fix either the inputs/outputs or the model.'  # of ONNX Runtime
 _SHAPE_ONLY = ('Shape', 'Size')  # operators whose results do not depend on the numbers that they read
 _COPIES = 4  # of values and constants that an import has at a time at most: in the model, in ONNX Runtime, compared and converted
@@ -290,24 +291,39 @@ class Evaluator:
         return lambda x: functions(x)[0]
 
     def functions(self, cone, names):
-        """Return the function from the source of a cone to values of it: float32 (channels, n) -> list of (channels, n), any n."""
+        """Return the function from the source of a cone to values of it: float32 (channels, n) -> list of (channels, n), any n.
+
+        Its second argument is the number of the first channel, where x has some of them. Channels are computed in blocks whose values
+        stay in the cache of the processor.
+        """
         shape = self.shape(cone.source)
-        constants = {}
+        constants, by_channel = {}, {}  # of all channels; of each channel: name -> (array, axis of the channels)
         for operator in cone.operators:
+            parameters = operator.kind in PARAMETERS_BY_CHANNEL
             for source in operator.inputs:
                 if source and source not in self.varying:
-                    by_channel = operator.kind not in PARAMETERS_BY_CHANNEL
-                    constants[source] = self.by_channel(source, shape) if by_channel else self.constant(source)
-        session = self._part(cone, names, constants, [None] * len(shape))
+                    array, axis = (self.constant(source), 0) if parameters else (self.by_channel(source, shape), 1)
+                    if array.ndim > axis and array.shape[axis] > 1:
+                        by_channel[source] = array, axis
+                    else:
+                        constants[source] = array
+        session = self._part(cone, names, constants, [None] * len(shape), {source: array for source, (array, _) in by_channel.items()})
         self._spend(_SESSION * len(cone.operators))
 
-        def computed(x):
+        def computed(x, first=0):
             x = np.ascontiguousarray(x, np.float32)
             channels, count = x.shape
-            maps = x.T.copy() if len(shape) == 2 else x.reshape(1, channels, count, *(1,) * (len(shape) - 3))
             self._spend(x.size * len(cone.operators))
-            results = self._computed(session, {cone.source: maps})
-            return [y.T if len(shape) == 2 else y.reshape(channels, count) for y in results]
+            size = max(1, _BLOCK // count)
+            blocks = []
+            for begin in range(0, channels, size):
+                block = x[begin : begin + size]
+                maps = block.T.copy() if len(shape) == 2 else block.reshape(1, *block.shape, *(1,) * (len(shape) - 3))
+                numbers = np.arange(first + begin, first + begin + len(block))
+                fed = {source: array.take(numbers, axis) for source, (array, axis) in by_channel.items()}
+                results = self._computed(session, {cone.source: maps, **fed})
+                blocks.append([y.T if len(shape) == 2 else y.reshape(block.shape) for y in results])
+            return blocks[0] if len(blocks) == 1 else [np.concatenate(parts) for parts in zip(*blocks)]
 
         return computed
 
@@ -335,8 +351,8 @@ class Evaluator:
         session = self._part(cone, [name], {source: self.constant(source) for source in sources}, array.shape)
         return self._computed(session, {cone.source: array})[0]
 
-    def _part(self, cone, names, constants, shape):
-        """Return a session that computes values from the source of a cone by its operators."""
+    def _part(self, cone, names, constants, shape, fed=()):
+        """Return a session that computes values from the source of a cone, and from the constants `fed`, by the operators of the cone."""
         onnx = self._onnx
         originals = {node.output[0]: node for node in self.model.proto.graph.node if node.output}
         graph = onnx.GraphProto(name='cone')
@@ -346,6 +362,9 @@ class Evaluator:
                 del node.output[1:]  # masks
         graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array, order='C'), source) for source, array in constants.items())
         graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, shape))
+        for source, array in dict(fed).items():
+            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            graph.input.append(onnx.helper.make_tensor_value_info(source, kind, [None] * array.ndim))
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
         proto.opset_import.extend(self.model.proto.opset_import)

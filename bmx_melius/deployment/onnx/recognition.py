@@ -20,6 +20,8 @@ _EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are on
 _BOUNDS = (float(np.finfo(np.float32).max), 1e15, 2.0**12)
 _ROUNDING = 2.0**-22  # error of a sum relative to the largest number in it
 _TIE = 16  # numbers at which a sign may be 0 because its argument is 0 up to rounding
+_WIGGLE = 5  # tolerances: more than numbers of one level differ by
+_CHANNELS = 16  # whose changes are looked for at a time
 _COARSE = 37  # of so many numbers one is tried first
 _NEAR = 1 / 64  # of the difference of two levels: what is nearer to one of them is this level
 
@@ -53,6 +55,12 @@ class StepFunction:
     tolerance: float
     tie_channels: int = 0
     upper: 'tuple | None' = None
+
+    def of_channels(self, part):
+        """Return the step in the channels of a slice."""
+        comparisons = [(threshold[part], flip[part]) for threshold, flip in self.comparisons]
+        upper = self.upper and tuple(array[part] for array in self.upper)
+        return dataclasses.replace(self, levels=self.levels[:, part], comparisons=comparisons, upper=upper)
 
 
 def find_step(evaluator, name):
@@ -110,6 +118,9 @@ def _step_of(function, channels, bound):
             return None
         scale = float(np.abs(values).max())
         tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
+        changes = np.diff(values, axis=1)
+        if ((changes > _WIGGLE * tolerance).any(axis=1) & (changes < -_WIGGLE * tolerance).any(axis=1)).any():
+            return None  # it rises and falls
         jumps = (np.diff(np.sort(values, axis=1, kind='stable'), axis=1) > tolerance).sum(axis=1)  # stable: fast where they rise already
         if jumps.max() >= MAX_LEVELS:
             return None
@@ -125,7 +136,7 @@ def _step_of(function, channels, bound):
         step.comparisons.append(switching_points(lambda x: function(x) > middle, channels))  # noqa: B023
     if len(levels) in (2, 3):
         _remove_tie(function, step)
-    return step if _holds(function, step, grid) else None
+    return step if _holds(function, step, grid, values) else None
 
 
 def _common_levels(found, tolerance):
@@ -158,14 +169,14 @@ def _position(x):
     return np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))
 
 
-def _holds(function, step, grid):
-    """Return whether the comparisons give the levels of the function on a grid and next to the thresholds."""
-    near = [grid]
+def _holds(function, step, grid, values):
+    """Return whether the comparisons give the levels of the function on a grid, where it has these values, and next to the thresholds."""
+    near = []
     for threshold, _ in step.comparisons:
         finite = np.where(np.isfinite(threshold), threshold, np.float32(0)).astype(np.float32)[:, None]
         near += [finite * np.float32(factor) for factor in (0.5, 1 - 1e-4, 1 + 1e-4, 2)]
     x = np.clip(np.concatenate(near, axis=1), -step.bound, step.bound).astype(np.float32)
-    return not _differs(step, x, function(x)).any()
+    return not _differs(step, grid, values).any() and not _differs(step, x, function(x)).any()
 
 
 def _differs(step, x, values):
@@ -186,12 +197,6 @@ def _holds_beside_changes(evaluator, cone, name, step, low):
     """
     names = [cone.source, *(operator.outputs[0] for operator in cone.operators)]
     functions, channels = evaluator.functions(cone, names[1:]), step.levels.shape[1]
-
-    def computed(positions):
-        x = _number(positions)
-        with np.errstate(all='ignore'):
-            return [values.astype(np.float64) for values in (x, *functions(x))]
-
     equal = []  # a number of which a grid shows nothing
     for operator in cone.operators:
         if operator.kind == 'Equal' and evaluator.constant(operator.inputs[0]) is None and evaluator.constant(operator.inputs[1]) is None:
@@ -201,10 +206,23 @@ def _holds_beside_changes(evaluator, cone, name, step, low):
             numbers = evaluator.by_channel(constant, evaluator.shape(name)).astype(np.float64).reshape(-1)
             equal.append((names.index(value), np.broadcast_to(numbers, channels)))
     grid = _position(np.unique(np.clip(_grid(step.bound), low, step.bound)))
-    found = np.sort(_changes(computed, np.broadcast_to(grid, (channels, len(grid))), equal), axis=1)
-    between = (found[:, 1:] + found[:, :-1]) // 2
-    positions = np.clip(np.concatenate([found - 1, found, found + 1, between], axis=1), grid[0], grid[-1])
-    return not _differs(step, _number(positions), computed(positions)[names.index(name)]).any()
+
+    def holds(first):
+        """Return whether it does in a few channels: all values of a cone, for all channels at once, would take gigabytes."""
+        part = slice(first, min(first + _CHANNELS, channels))
+
+        def computed(positions):
+            x = _number(positions)
+            with np.errstate(all='ignore'):
+                return [values.astype(np.float64) for values in (x, *functions(x, first))]
+
+        limits = [(number, limit[part]) for number, limit in equal]
+        found = np.sort(_changes(computed, np.broadcast_to(grid, (part.stop - first, len(grid))), limits), axis=1)
+        between = (found[:, 1:] + found[:, :-1]) // 2
+        positions = np.clip(np.concatenate([found - 1, found, found + 1, between], axis=1), grid[0], grid[-1])
+        return not _differs(step.of_channels(part), _number(positions), computed(positions)[names.index(name)]).any()
+
+    return all(map(holds, range(0, channels, _CHANNELS)))
 
 
 def _changes(function, grid, more_limits):
