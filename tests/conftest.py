@@ -132,8 +132,10 @@ def open_engine(tmp_path_factory):
 @pytest.fixture(scope='module')
 def without_trial():
     """Import ONNX models without their trial in a separate process, which takes half a second; tests of sources and of models have it."""
+    from bmx_melius.deployment.onnx import conversion, trial
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('bmx_melius.deployment.onnx.conversion.require_computable', lambda path, input_shape: None)
+        patch.setattr(conversion, 'tried', trial.computed)
         yield
 
 

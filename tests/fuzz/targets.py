@@ -387,12 +387,12 @@ def _read_onnx(folder):
     from bmx_melius.deployment.onnx import conversion
 
     path = os.path.join(folder, 'net.onnx')
-    with mock.patch.object(conversion, 'require_computable', _require_computable):
+    with mock.patch.object(conversion, 'tried', _tried):
         conversion.import_onnx(path, os.path.join(folder, 'packed'), zero_is_positive=True)
 
 
-def _require_computable(path, input_shape):
-    from bmx_melius.deployment.onnx.trial import refusal_of
+def _tried(path, input_shape):
+    from bmx_melius.deployment.onnx.trial import hand_over, received
 
     reading, writing = os.pipe()
     child = os.fork()
@@ -401,18 +401,19 @@ def _require_computable(path, input_shape):
             signal.signal(number, signal.SIG_DFL)  # a fuzzer would report them
         try:
             memory = _memory('VmData') + _ONNX_BYTES  # a child of a fork has what this process has
-            os.write(writing, refusal_of(path, input_shape, memory, 5).encode()[:4096])
+            with open(writing, 'wb') as stream:
+                hand_over(stream, path, input_shape, memory, 5)
             os._exit(0)
         finally:
             os._exit(1)
     os.close(writing)
-    with open(reading, encoding='utf-8', errors='replace') as answer:
-        refusal = answer.read()
-    status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status):
-        raise UserError(f'{path}: signal {os.WTERMSIG(status)}')
-    if refusal:
-        raise UserError(refusal)
+    try:
+        with open(reading, 'rb') as stream:
+            return received(stream, path)
+    except EOFError as error:
+        raise UserError(f'{path}: the process that reads it has ended') from error
+    finally:
+        os.waitpid(child, 0)
 
 
 TARGETS = {

@@ -4,36 +4,34 @@ The cost of an import grows with the batch, and its result does not depend on it
 into the sizes of `Reshape`, `Expand` and `Resize`.
 """
 
-import dataclasses
-
 import numpy as np
 
 from ...errors import UserError
 from .evaluation import Evaluator
 from .forms import constants
-from .model import import_onnx_package, model_of
+from .model import import_onnx_package
 
 _SIZES = {'Reshape': 1, 'Expand': 1, 'Resize': 3}  # position of the input that has sizes of the result, the batch first
 
 
-def with_one_image(model):
-    """Return a `Model` for one image; the given one where its batch is not more than two, or where one image may give other results.
+def evaluator_of_one_image(model):
+    """Return an `Evaluator` of a model for one image; None where its batch is not more than two, or one image may give other results.
 
     What is changed is checked: each value must have twice as many rows for two images as for one, and the shape that it has in the given
     model where that is known without computing it; and no value of an image may depend on another image.
     """
     batches = {shape[0] for shape in model.inputs.values() if shape}
     if len(batches) != 1 or None in model.inputs.values() or None in batches or max(batches) <= 2:
-        return model
+        return None
     (batch,) = batches
     onnx, _ = import_onnx_package()
     try:
         one, two = (Evaluator(each, each.inputs) for each in (_cut(onnx, model, batch, count) for count in (1, 2)))
         if _has_shapes(one, two, _shapes(onnx, model.proto), batch) and _keeps_images_apart(two):
-            return _cut(onnx, model, batch, 1)
+            return one
     except UserError:  # a model that cannot be computed for another batch
         pass
-    return model
+    return None
 
 
 def _shapes(onnx, proto):
@@ -68,8 +66,7 @@ def _cut(onnx, model, batch, count):
             changed = np.concatenate([sizes[:1] // batch * count, sizes[1:]])
             proto.graph.initializer.append(onnx.numpy_helper.from_array(changed, name))
             node.input[position] = name
-    cut = model_of(onnx, proto, model.path, model.size)
-    return dataclasses.replace(cut, precision=model.precision, integer_inputs=model.integer_inputs)
+    return model.with_proto(proto)
 
 
 def _has_shapes(one, two, shapes, batch):

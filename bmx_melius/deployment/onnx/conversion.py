@@ -18,18 +18,15 @@ from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from . import layers, normalization  # noqa: F401  register their translations
-from .batches import with_one_image
-from .evaluation import Evaluator, input_shapes
 from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
-from .model import read_model
 from .reading_back import read_back
 from .stored_programs import stored_program
 from .ties import share_of_ties, with_comparisons
 from .translation import Translator
-from .trial import require_computable
+from .trial import tried
 
 Path = Union[str, os.PathLike]
 _FREQUENT = 1e-3  # share of signs of 0 from which the report warns of them
@@ -141,15 +138,11 @@ def import_onnx(
     exported = Exported(prefix)
     exported.require_writable()
     calibrated = read_calibration(calibration, ranges, keep_float, spec=input_spec, half=half, min_correlation=min_correlation)
-    with ProgressLine(total=2, description='computing the model', unit='times') as line:
-        require_computable(model_file, input_shape)
+    with ProgressLine(total=1, description='computing the model', unit='times') as line:
+        model, evaluator = tried(model_file, input_shape)
         line.update()
-        model = read_model(model_file)
-        stored = stored_program(model.proto, model.path)
-        if stored:
-            return _read_back(model, *stored, exported, calibrated or half, input_spec, class_names)
-        model = with_one_image(model) if input_shape is None else model
-        evaluator = Evaluator(model, input_shapes(model, input_shape))
+    if evaluator is None:
+        return _read_back(model, exported, calibrated or half, input_spec, class_names)
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
@@ -207,10 +200,11 @@ def import_onnx(
     return _written(exported, packed.symbol, packed.arrays, fields, found, model)
 
 
-def _read_back(model, program, order, exported, changes_layers, input_spec, class_names):
-    """Write a program that `export-onnx` stored in a model."""
+def _read_back(model, exported, changes_layers, input_spec, class_names):
+    """Write the program that `export-onnx` stored in a model."""
     if changes_layers:
         raise UserError(f'{model.path} has layers of 8-bit integers: import it without half (--half) and calibration (--int8)')
+    program, order = stored_program(model.proto, model.path)
     symbol, arrays, found, report = read_back(model, program, order)
     values = program.values()
     shapes = [(1, values[program.outputs[number]].channels) for number in order]

@@ -7,7 +7,7 @@ import numpy as np
 from ...errors import UserError, last_line, name_some
 from ...graph.nodes import shapes_by_name
 from ..program.limits import MEMORY_VARIABLE, memory_limit
-from .model import import_onnx_package, model_of
+from .model import import_onnx_package
 
 MAX_OPERATORS = 128  # of a cone
 MAX_OPERATIONS = 1 << 37  # elements that operators of cones compute: some minutes; the largest networks need a tenth of it
@@ -58,13 +58,16 @@ def input_shapes(model, input_shape):
 class Evaluator:
     """A model that ONNX Runtime computes without optimizations, for inputs of fixed shapes.
 
-    What does not depend on the numbers in the inputs is computed once, and what only leads to it is left out.
+    What does not depend on the numbers in the inputs is computed once, and what only leads to it is left out. The other values are
+    computed once on a sample: of a model in place of another one only those that differ.
 
     Parameters
     ----------
     model : bmx_melius.deployment.onnx.model.Model
     shapes : dict of str to tuple of int
         Shape of each input.
+    known : dict of str to numpy.ndarray
+        Values on the sample that have been computed already.
 
     Attributes
     ----------
@@ -76,6 +79,8 @@ class Evaluator:
         Values that depend on the numbers in the inputs.
     sample : dict of str to numpy.ndarray
         Normally distributed inputs.
+    sampled : dict of str to numpy.ndarray
+        All values that depend on the inputs, for those of the sample.
 
     Raises
     ------
@@ -84,7 +89,7 @@ class Evaluator:
         memory (BMX_MELIUS_MEMORY_LIMIT).
     """
 
-    def __init__(self, model, shapes):
+    def __init__(self, model, shapes, known=None):
         self.model, self.shapes = model, shapes
         self._onnx, self._runtime = import_onnx_package()
         self.varying = set(shapes)
@@ -95,7 +100,7 @@ class Evaluator:
         self.sample = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
         self._sessions, self._cones, self._left, self._constants = {}, {}, MAX_OPERATIONS, {}
         self._compute_constants()
-        self.sampled = {**self.run([*self.producers], self.sample), **self.sample}
+        self.sampled = self.run([*self.producers, *shapes], {**self.sample, **(known or {})})
         self._require_memory()
 
     def _compute_constants(self):
@@ -115,7 +120,7 @@ class Evaluator:
             proto.graph.node.extend(nodes)
             proto.graph.initializer.extend(initializers)
             proto.graph.input.extend(inputs)
-            self.model = dataclasses.replace(model_of(self._onnx, proto, self.model.path, self.model.size), precision=self.model.precision)
+            self.model = self.model.with_proto(proto)
             self.producers = {output: operator for operator in self.model.operators for output in operator.outputs if output}
         self._sessions = {}
         self._initializers = {tensor.name: tensor for tensor in self.model.proto.graph.initializer}
@@ -158,14 +163,14 @@ class Evaluator:
         return self._constants[name]
 
     def run(self, names, inputs):
-        """Return the values with the given names, a dict of str to numpy.ndarray, computed from `inputs`, a dict as well."""
-        computed = [name for name in dict.fromkeys(names) if name in self.producers]
+        """Return the values with the given names, a dict of str to numpy.ndarray, computed from `inputs`, or any values, a dict as well."""
+        computed = [name for name in dict.fromkeys(names) if name in self.producers and name not in inputs]
         results = {name: inputs[name] for name in names if name in inputs}
         if computed:
-            key = tuple(computed)
+            key = *computed, frozenset(inputs)
             if key not in self._sessions:
                 self._sessions = {}  # only the latest one is kept
-                self._sessions = {key: self._session(self._leading_to(computed))}
+                self._sessions = {key: self._session(self._leading_to(computed, inputs))}
             session = self._sessions[key]
             fed = {entry.name for entry in session.get_inputs()}
             results.update(zip(computed, self._computed(session, {name: x for name, x in inputs.items() if name in fed})))
@@ -178,12 +183,18 @@ class Evaluator:
                 )
         return results
 
-    def _leading_to(self, names):
-        """Return a ModelProto of what is needed to compute values."""
+    def values(self, names, inputs):
+        """Return the same as `run`, of the sample without computing it again."""
+        sampled = inputs.keys() == self.sample.keys() and all(np.array_equal(inputs[name], x) for name, x in self.sample.items())
+        return {name: self.sampled[name] for name in names} if sampled else self.run(names, inputs)
+
+    def _leading_to(self, names, known):
+        """Return a ModelProto of what is needed to compute values from known ones, a dict of str to numpy.ndarray."""
         waiting, needed = list(names), set()
         while waiting:
-            operator = self.producers.get(waiting.pop())
-            if operator is not None and operator not in needed:
+            name = waiting.pop()
+            operator = self.producers.get(name)
+            if operator is not None and name not in known and operator not in needed:
                 needed.add(operator)
                 waiting.extend(operator.inputs)
         first = {operator.outputs[0] for operator in needed}
@@ -192,10 +203,16 @@ class Evaluator:
         graph.node.extend(node for node in original.graph.node if node.output[0] in first)
         graph.initializer.extend(tensor for tensor in original.graph.initializer if tensor.name in read)
         graph.input.extend(entry for entry in original.graph.input if entry.name in self.shapes)
+        graph.input.extend(self._described(name, known[name]) for name in sorted(read.intersection(known, self.producers)))
         graph.output.extend(self._onnx.ValueInfoProto(name=name) for name in names)
         proto = self._onnx.ModelProto(ir_version=original.ir_version, graph=graph)
         proto.opset_import.extend(original.opset_import)
         return proto
+
+    def _described(self, name, array, shape=None):
+        """Return the description of an input with the type and shape of an array, or another shape."""
+        kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        return self._onnx.helper.make_tensor_value_info(name, kind, array.shape if shape is None else shape)
 
     def _session(self, proto):
         options = self._runtime.SessionOptions()
@@ -328,22 +345,36 @@ class Evaluator:
         return computed
 
     def with_nodes(self, nodes, initializers=()):
-        """Return an `Evaluator` of the model with other nodes, in the order of computation, and further initializers.
-
-        This one gives up its values: with them, each would be held twice.
-        """
+        """Return what `replaced` does of the model with other nodes, in the order of computation, and further initializers."""
         proto = self._onnx.ModelProto()
         proto.CopyFrom(self.model.proto)
         del proto.graph.node[:]
         proto.graph.node.extend(nodes)
         proto.graph.initializer.extend(initializers)
-        return self.replaced(model_of(self._onnx, proto, self.model.path, self.model.size), self.shapes)
+        return self.replaced(proto, self.shapes)
 
-    def replaced(self, model, shapes):
-        """Return the `Evaluator` of a model that takes the place of this one, which gives up its values."""
-        del self.sampled
+    def replaced(self, proto, shapes):
+        """Return the `Evaluator` of a model that takes the place of this one, without the nodes that lead to no output of it.
+
+        This one gives up its values: those that the same nodes compute there are not computed again.
+        """
+        needed, nodes = {entry.name for entry in proto.graph.output}, []
+        for node in reversed(proto.graph.node):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                nodes.append(node)
+        nodes.reverse()
+        before = {node.output[0]: node.SerializeToString() for node in self.model.proto.graph.node}
+        varying, same = {*shapes}, {*shapes} if shapes == self.shapes else set()  # the sample of other shapes is another one
+        for node in nodes:
+            varying.update(node.output)
+            if before.get(node.output[0]) == node.SerializeToString() and same.issuperset(varying.intersection(node.input)):
+                same.update(node.output)
+        known = {name: array for name, array in self.sampled.items() if name in same}
+        del self.sampled, proto.graph.node[:]
         self._sessions = {}
-        return Evaluator(model, shapes)
+        proto.graph.node.extend(nodes)
+        return Evaluator(self.model.with_proto(proto), shapes, known)
 
     def moved(self, cone, name, array):
         """Return a value that the operators of a cone compute for an array in place of its source, float32."""
@@ -362,9 +393,7 @@ class Evaluator:
                 del node.output[1:]  # masks
         graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array, order='C'), source) for source, array in constants.items())
         graph.input.append(onnx.helper.make_tensor_value_info(cone.source, onnx.TensorProto.FLOAT, shape))
-        for source, array in dict(fed).items():
-            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-            graph.input.append(onnx.helper.make_tensor_value_info(source, kind, [None] * array.ndim))
+        graph.input.extend(self._described(source, array, [None] * array.ndim) for source, array in dict(fed).items())
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, graph=graph)
         proto.opset_import.extend(self.model.proto.opset_import)

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from .evaluation import ELEMENTWISE, PARAMETERS_BY_CHANNEL
-from .model import import_onnx_package, model_of
+from .model import import_onnx_package
 
 _DENSE = ('MatMul', 'Gemm')
 _RESHAPES = ('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
@@ -39,9 +39,9 @@ def with_channels_second(evaluator):
     if not any(_to_second(evaluator, operator) for operator in varying):
         return evaluator, []
     layout = _Layout(evaluator)
-    model = layout.rewritten()
+    proto = layout.rewritten()
     shapes = {name: layout.shape_of_input(name) for name in evaluator.shapes}
-    return evaluator.replaced(model, shapes), layout.moved_inputs
+    return evaluator.replaced(proto, shapes), layout.moved_inputs
 
 
 def _moves_channels(operator, order, before, after):
@@ -126,7 +126,7 @@ class _Layout:
         return tuple(shape[axis] for axis in to_second(len(shape))) if name in self.moved_inputs else shape
 
     def rewritten(self):
-        """Return the `Model`."""
+        """Return the ModelProto."""
         onnx, model = self._onnx, self._evaluator.model
         for name in self.moved_inputs:
             last = f'{name}_channels_last'
@@ -154,7 +154,7 @@ class _Layout:
                     size.CopyFrom(axes[axis])
                 del axes[:]
                 axes.extend(sizes)
-        return model_of(onnx, proto, model.path, model.size)
+        return proto
 
     def _replace_outputs(self):
         """Compute the outputs of the model from the moved values: as they are, or with the channels moved back."""

@@ -77,6 +77,12 @@ class Model:
     precision: str = ''
     integer_inputs: 'tuple[str, ...]' = ()
 
+    def with_proto(self, proto):
+        """Return the model with a changed ModelProto."""
+        onnx, _ = import_onnx_package()
+        model = model_of(onnx, proto, self.path, self.size)
+        return dataclasses.replace(model, precision=self.precision, integer_inputs=self.integer_inputs)
+
 
 def import_onnx_package():
     """Return the packages onnx and onnxruntime. Raises `UserError` with the way to install them."""

@@ -123,7 +123,7 @@ class OnnxNetwork(Network):
 
     def compute(self, entries, inputs):
         made = [self._values[entry] for entry in entries]
-        arrays = self.evaluator.run([name for name, _ in made], inputs)
+        arrays = self.evaluator.values([name for name, _ in made], inputs)
         return [arrays[name] if function is None else function(arrays[name]) for name, function in made]
 
     def is_float32(self, entry):

@@ -100,7 +100,7 @@ def test_what_a_model_with_a_program_computes_is_limited_too(exported, tmp_path,
         model.graph.initializer.append(sizes)
         model.graph.node.insert(0, onnx.helper.make_node('ConstantOfShape', ['bomb_sizes'], ['bomb']))
 
-    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.read_model', None)  # the trial refuses it
+    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion._read_back', None)  # the trial refuses it
     with pytest.raises(UserError):
         bmx.import_onnx(changed(exported('int8'), tmp_path, insert), tmp_path / 'again')
 

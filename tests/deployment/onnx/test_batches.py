@@ -5,7 +5,7 @@ import onnx
 import pytest
 from support.tiny_onnx import make, node, signs
 
-from bmx_melius.deployment.onnx.batches import with_one_image
+from bmx_melius.deployment.onnx.batches import evaluator_of_one_image
 from bmx_melius.deployment.onnx.conversion import import_onnx
 from bmx_melius.deployment.onnx.model import read_model
 
@@ -48,15 +48,15 @@ def test_the_result_is_that_of_the_model_for_one_image(tmp_path):
 
 def test_values_are_computed_for_one_image(tmp_path):
     model = read(network(64), tmp_path)
-    assert with_one_image(model).inputs == {'x': (1, 4, 6, 6)} and model.inputs == {'x': (64, 4, 6, 6)}
+    assert evaluator_of_one_image(model).shapes == {'x': (1, 4, 6, 6)} and model.inputs == {'x': (64, 4, 6, 6)}
 
 
 def test_a_batch_of_one_or_two_images_or_an_open_one_is_left_as_it_is(tmp_path):
     for batch in (1, 2):
         model = read(network(batch), tmp_path)
-        assert with_one_image(model) is model
+        assert evaluator_of_one_image(model) is None
     model = read(make([node('Relu', 'x')], inputs={'x': ('n', 4)}), tmp_path)
-    assert with_one_image(model) is model
+    assert evaluator_of_one_image(model) is None
 
 
 ROWS = np.arange(3, dtype=np.float32)[:, None]
@@ -79,4 +79,4 @@ DEPENDENT = {
 def test_a_model_whose_images_depend_on_each_other_keeps_its_batch(kind, tmp_path):
     nodes, constants = DEPENDENT[kind]
     model = read(network(3, *nodes, constants=constants), tmp_path)
-    assert with_one_image(model) is model
+    assert evaluator_of_one_image(model) is None

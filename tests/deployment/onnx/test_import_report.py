@@ -194,5 +194,5 @@ def test_an_import_shows_its_steps_on_a_terminal_and_only_its_result_on_standard
     program = 'from bmx_melius.__main__ import main; sys.exit(main(sys.argv[1:]))'
     shown, done = in_terminal(program, 'import-onnx', 'net.onnx', 'packed', *flags, cwd=tmp_path)
     assert done.returncode == 0 and b'binary' in done.stdout and b'\r' not in done.stdout
-    assert re.search(r'computing the model: [01] of 2 times', shown)
+    assert re.search(r'computing the model: [01] of 1 times', shown)
     assert not flags or json.loads(done.stdout)['binary_layers'] == 1

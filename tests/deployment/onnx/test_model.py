@@ -15,7 +15,7 @@ from bmx_melius.deployment.onnx import model as model_module
 from bmx_melius.deployment.onnx.conversion import import_onnx
 from bmx_melius.deployment.onnx.evaluation import Evaluator, input_shapes
 from bmx_melius.deployment.onnx.model import read_model
-from bmx_melius.deployment.onnx.trial import require_computable
+from bmx_melius.deployment.onnx.trial import tried
 from bmx_melius.errors import UserError
 
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -102,7 +102,7 @@ BYTES = 8 * 4 * 9 * 4  # of the first weight
 def test_modules_in_the_working_directory_are_not_imported(written, tmp_path, monkeypatch):
     (tmp_path / 'json.py').write_text('raise SystemExit("imported")')
     monkeypatch.chdir(tmp_path)
-    require_computable(written(binary_network()), None)
+    tried(written(binary_network()), None)
 
 
 def test_external_data_are_read_from_the_folder(written, tmp_path):
@@ -336,13 +336,13 @@ def resized(model):
 def test_models_that_need_more_memory_than_allowed_are_refused(kind, written, monkeypatch):
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(1 << 30))
     path = written(resized(BOMBS[kind]()))
-    assert 'takes more than 1073741824 bytes' in refusal(require_computable, path, None)
+    assert 'takes more than 1073741824 bytes' in refusal(tried, path, None)
 
 
 def test_large_inputs_are_refused(written, monkeypatch):
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(1 << 30))
     path = written(make([node('Relu', 'x')], inputs={'x': (1, 4, 'h', 'w')}))
-    assert 'more than 1073741824 bytes' in refusal(require_computable, path, (1, 4, 1 << 13, 1 << 13))
+    assert 'more than 1073741824 bytes' in refusal(tried, path, (1, 4, 1 << 13, 1 << 13))
     model = read_model(path)
     assert 'elements' in refusal(input_shapes, model, (1, 4, 1 << 20, 1 << 20))
     assert 'leaves the shape of its input x open' in refusal(input_shapes, model, None)
@@ -356,7 +356,7 @@ def test_models_that_take_longer_than_allowed_are_refused(written, monkeypatch):
     weight = np.ones((512, 512, 7, 7), np.float32)
     nodes = [node('Conv', f'{"x" if i == 0 else f"v{i}"} w', f'v{i + 1}', pads=[3] * 4) for i in range(200)]
     path = written(make(nodes, {'w': weight}, {'x': (1, 512, 64, 64)}, outputs=('v200',)))
-    assert 'more than 1 s' in refusal(require_computable, path, None)
+    assert 'more than 1 s' in refusal(tried, path, None)
 
 
 def test_models_whose_values_take_long_to_recognize_are_refused(written, tmp_path, monkeypatch):
@@ -382,7 +382,7 @@ def test_models_whose_values_take_long_to_recognize_are_refused(written, tmp_pat
 
 def test_an_import_refuses_before_it_reads_the_model_itself(written, tmp_path, monkeypatch):
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(1 << 30))
-    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.read_model', None)
+    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.with_factors_after_layers', None)
     refusal(import_onnx, written(BOMBS['ConstantOfShape']()), tmp_path / 'packed')
     assert not (tmp_path / 'packed-symbol.json').exists()
 
@@ -418,7 +418,7 @@ def test_values_of_which_an_import_cannot_hold_copies_are_refused_before_it_comp
     nodes = [node('Tile', 'x repeats', 't'), node('ReduceMax', 't', 'm', axes=[2, 3]), node('Add', 'x m', 'z')]
     path = written(behind(nodes, {'repeats': np.array([1, 1, 1000, 1000], np.int64)}, 'z'))
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(2 * 10**9))  # once takes 0.7e9
-    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.read_model', None)
+    monkeypatch.setattr('bmx_melius.deployment.onnx.conversion.with_factors_after_layers', None)
     assert 'of which an import needs 4 times as many' in refusal(import_onnx, path, tmp_path / 'packed')
 
 
