@@ -101,6 +101,7 @@ class Evaluator:
         self._sessions, self._cones, self._left, self._constants = {}, {}, MAX_OPERATIONS, {}
         self._compute_constants()
         self.sampled = self.run([*self.producers, *shapes], {**self.sample, **(known or {})})
+        self._sessions = {}  # that of all values holds the weights once more
         self._require_memory()
 
     def _compute_constants(self):
