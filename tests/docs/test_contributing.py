@@ -118,6 +118,11 @@ assert bmx.check(net, x).problems == []
 y, _ = convert(net, x)
 assert np.array_equal(bmx.Session(f'{prefix}-packed')(x.asnumpy()), y)
 assert passed(name, 'tests/nn/test_quantizers.py') == 7
+assert passed(f'weight_decay and {name}', 'tests/nn/test_layers.py') == 4
+"""
+
+USE_ONNX_OPERATOR = """
+assert passed(name, 'tests/deployment/onnx/test_translation.py') == 3
 """
 
 USES = [
@@ -127,6 +132,7 @@ USES = [
     (USE_STUDY, 'thresholds'),  # a file
     (USE_PROTOCOL, 'long'),  # a row
     (USE_QUANTIZER, 'tanh_sign'),  # a row: it is trained and packed
+    (USE_ONNX_OPERATOR, 'celu'),  # a function: it is imported
 ]
 
 
@@ -172,6 +178,7 @@ packed = mx.gluon.SymbolBlock.imports(f'{prefix}-packed-symbol.json', ['data'], 
 np.testing.assert_allclose(packed(x).asnumpy(), y, rtol=1e-4, atol=1e-4)
 assert passed('softsign or take', 'tests/deployment/program') > 3
 assert passed('up_to_date or estimate_of_the_code', 'tests/deployment/program', 'tests/deployment/export/test_c_export_code.py') == 2
+assert passed('take', 'tests/graph/test_mxnet_operators.py') == 3
 assert passed('gives_the_results_of_its_program', 'tests/deployment/export/test_onnx.py') > 0
 """
 

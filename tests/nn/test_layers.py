@@ -18,7 +18,7 @@ from support.small_networks import initialized, sequence
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
 from bmx_melius.nn.channels import concat
 from bmx_melius.nn.marks import read_marks
-from bmx_melius.nn.quantizers import QUANTIZERS
+from bmx_melius.nn.quantizers import QUANTIZERS, rounds_to_sign
 
 ARRAYS = np.load(DATA / 'layers.npz')
 CASES = json.loads((DATA / 'layers.json').read_text())
@@ -162,11 +162,6 @@ def test_fused_activation_is_applied_last():
     assert layer(nd.ones((1, 2, 4, 4))).asnumpy().max() == 0
 
 
-# Weights that decay: their magnitude reaches the output. So do HWGQ's solvers ("decay_mult: 1" of every BinaryConvolution), LQ-Net's and
-# TTQ's code (the pattern '.*/W'); BMXNet-v2 and Larq decay no signs.
-SIGNS = {'sign', 'approx_sign', 'sign_approx_sign', 'bmxnet_approx_sign'}  # the last one where compat is imported
-
-
 def decay_of_a_step(layer):
     """Train a layer by one step with a gradient of 0, rate 0.5 and weight decay 0.25; return the factor by which its weight changes."""
     layer.initialize(mx.init.Constant(2))
@@ -176,11 +171,12 @@ def decay_of_a_step(layer):
     return factor
 
 
+# Weights that decay: their magnitude reaches the output. So do HWGQ's solvers ("decay_mult: 1" of every BinaryConvolution), LQ-Net's and
+# TTQ's code (the pattern '.*/W'); BMXNet-v2 and Larq decay no signs.
 @pytest.mark.parametrize('layer', [lambda **kw: QConv2D(2, 3, **kw), lambda **kw: QDense(2, **kw)])
 @pytest.mark.parametrize('method, bits', [(name, bits) for name, row in QUANTIZERS.items() for bits in (1, 2, 32) if bits in row.bits])
 def test_weight_decay_changes_weights_whose_magnitude_reaches_the_output(layer, method, bits):
-    decays = bits == 32 or method not in SIGNS
-    assert decay_of_a_step(layer(quantization=method, bits=bits)) == (0.875 if decays else 1)
+    assert decay_of_a_step(layer(quantization=method, bits=bits)) == (1 if rounds_to_sign(method, bits) else 0.875)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def follow_all(folder):
     add_operation_with_a_step(project)
     project.run('import make_operations; make_operations.main()')
     add_instruction_set(project)
+    add_onnx_operator(project)
 
 
 def add_networks(project):
@@ -141,12 +142,16 @@ def add_row(project, row, number):
 
 def add_operation_with_a_step(project):
     """Add the operation of the second recipe, before others of its kind."""
-    row, function, operation_class, reader, rule, declaration, step, case, kernel, lowering, method, test = code_of(OPERATION, r'\w+')[7:]
+    blocks = code_of(OPERATION, r'\w+')[7:]
+    row, function, operation_class, reader, operator, reading, rule, declaration, step, case, kernel, lowering, method, test = blocks
     add_row(project, row, 38)
     project.add_rows('bmx_melius/deployment/program/reference.py', function)
     project.append(file_of(OPERATION, operation_class), f'\n\n{operation_class}')
     project.append(file_of(OPERATION, reader), f'\n\n{reader}')
-    project.replace('graph/mxnet_operators.py', r'^    Transpose,$', r'    Take,\n\g<0>')
+    project.add_rows(file_of(OPERATION, operator), operator)
+    for name in ('bmx_melius/graph/mxnet_operators.py', 'graph/test_mxnet_operators.py'):
+        project.replace(name, r'^    Transpose,$', r'    Take,\n\g<0>')
+    project.replace('graph/test_mxnet_operators.py', r"^    \(x \+ x, Elementwise\('add'\)\),$", f'{reading}\\g<0>')
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.replace('map_steps.h', r'^StepPtr expand_step', f'{declaration}\\g<0>')
     project.replace('map_steps.cc', r'^StepPtr expand_step', f'{step}\n\\g<0>')
@@ -157,6 +162,14 @@ def add_operation_with_a_step(project):
     project.add_rows('tests/deployment/program/test_reference.py', test)
     named = [file_of(OPERATION, code).rsplit('/')[-1] for code in (declaration, step, case, lowering)]
     assert named == ['map_steps.h', 'map_steps.cc', 'lowering.cc', 'layer_calls.py']
+
+
+def add_onnx_operator(project):
+    """Add an operator to the import of ONNX models, with its test."""
+    section = 'Adding an operator to the import of ONNX models'
+    for code in code_of(section):
+        project.append(file_of(section, code), f'\n\n{code}')
+    project.replace('onnx/evaluation.py', r"'Ceil', ", r"\g<0>'Celu', ")
 
 
 # --- an instruction set: the plain kernels with the processor's instruction for counting bits --------------------------------

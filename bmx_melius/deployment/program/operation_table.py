@@ -88,7 +88,7 @@ class OperationType:
     range : {None, 'bits', 'sums', 'limits', 'total', 'merged'}
         The rule for the range of results that are integers: from ``low``, 0 if it has none, to 1; the range of sums of signs; from
         ``result_min`` to ``result_max``; if the inputs are integers, the sum of their ranges, or what these cover together. None if the
-        results are real numbers.
+        results are real numbers, and for elementwise operations with ``channels``, whose results are always float32.
     scales : str or None
         For operations that only multiply each channel by a number and add another one: the array of factors. Rounding is monotonic, so
         such an operation can follow a maximum instead.

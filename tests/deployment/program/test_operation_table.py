@@ -43,6 +43,7 @@ def test_opcodes_count_from_one_and_names_have_a_rule_a_form_and_a_line_of_docum
         assert row.shape in SHAPES and row.doc.endswith('.') and '\n' not in row.doc, name
         for trait, type in typing.get_type_hints(OperationType).items():
             assert getattr(row, trait) in values_of(type, getattr(row, trait)), (name, trait)
+        assert row.elementwise != 'channels' or row.range is None, f'{name}: the engine computes such operations in float32'
         assert (row.like is not None) == (row.elementwise == 'positions'), name
         assert row.elementwise != 'channels' or len(row.arrays) <= 2 and all(array.shape == ('C',) for array in row.arrays.values()), name
     assert {row.shape for row in OPERATIONS.values()} == set(SHAPES)
