@@ -30,9 +30,9 @@ class Project:
 
     def add_rows(self, path, code):
         """Add rows to a table, and what stands before the table in `code` before it in the file."""
-        before, table, rows = re.fullmatch(r'((?:.*\n)*?)(\w+) = \{\n    \.\.\.\n((?:.*\n)*)\}\n', code).groups()
+        before, table, rows = re.fullmatch(r'((?:.*\n)*?)(\w+) = [{\[]\n    \.\.\.,?\n((?:.*\n)*)[}\]]\n', code).groups()
         text = (self.folder / path).read_text()
-        found = re.search(rf'^{table}(?:: .*)? = \{{.*\n(?:.*\n)*?(?=\}})', text, re.MULTILINE)
+        found = re.search(rf'^{table}(?:: .*)? = [{{[].*\n(?:.*\n)*?(?=^[}}\]])', text, re.MULTILINE)
         (self.folder / path).write_text(text[: found.start()] + before + found.group() + rows + text[found.end() :])
 
     def append(self, path, code):
@@ -151,7 +151,7 @@ def add_operation_with_a_step(project):
     project.add_rows(file_of(OPERATION, operator), operator)
     for name in ('bmx_melius/graph/mxnet_operators.py', 'graph/test_mxnet_operators.py'):
         project.replace(name, r'^    Transpose,$', r'    Take,\n\g<0>')
-    project.replace('graph/test_mxnet_operators.py', r"^    \(x \+ x, Elementwise\('add'\)\),$", f'{reading}\\g<0>')
+    project.add_rows(file_of(OPERATION, reading), reading)
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')
     project.replace('map_steps.h', r'^StepPtr expand_step', f'{declaration}\\g<0>')
     project.replace('map_steps.cc', r'^StepPtr expand_step', f'{step}\n\\g<0>')

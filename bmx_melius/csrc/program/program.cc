@@ -63,7 +63,8 @@ void check_header(const int32_t* words, size_t count, bool has_arrays) {
     }
     if (words[1] < kFirstVersion || words[1] > kVersion) {
         throw Error("word 1, version: format version " + std::to_string(words[1]) + "; this release reads version " +
-                    std::to_string(kVersion) + ": convert the network again");
+                    std::to_string(kVersion) +
+                    (words[1] < kFirstVersion ? ": convert the network again" : ": update bmx-melius"));
     }
     if (has_arrays) {
         check_length(words, static_cast<int64_t>(count));

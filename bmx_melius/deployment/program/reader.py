@@ -50,7 +50,8 @@ def read_header(words: np.ndarray, has_arrays: bool) -> None:
     if magic != MAGIC:
         raise ProgramError('word 0, magic: not a packed program')
     if not FIRST_VERSION <= version <= VERSION:
-        raise ProgramError(f'word 1, version: format version {version}; this release reads version {VERSION}: convert the network again')
+        advice = 'convert the network again' if version < FIRST_VERSION else 'update bmx-melius'
+        raise ProgramError(f'word 1, version: format version {version}; this release reads version {VERSION}: {advice}')
     if has_arrays:
         check_length(words, len(words))
     if checksum != checksum_of(words[4:]):

@@ -57,7 +57,8 @@ def test_stored_programs_have_every_operation():
 def test_other_versions_are_refused(version):
     words = make_program().to_words()
     words[1] = version
-    message = f'format version {version}; this release reads version {VERSION}: convert the network again'
+    advice = 'update bmx-melius' if version > VERSION else 'convert the network again'
+    message = f'format version {version}; this release reads version {VERSION}: {advice}'
     with pytest.raises(ProgramError, match=message):
         Program.from_words(words)
     if not engine.missing():
