@@ -36,6 +36,7 @@ KINDS = (FIRST_CONVOLUTION, LARGE_CONVOLUTION, POINTWISE_CONVOLUTION, BINARY, QU
 
 _LAYERS = (Convolution, DeformableConvolution, TransposedConvolution, Dense)  # operations that multiply by weights
 _ACTIVATIONS = (marks.ACTIVATION, marks.FLOAT_ACTIVATION)
+# By operators of MXNet: some normalizations have no class, as they are not packed, and the class of `_copy` is also that of `BlockGrad`.
 _MOVES = {'Concat', 'Dropout', 'Flatten', 'Reshape', 'SwapAxis', '_copy', 'expand_dims', 'slice', 'slice_axis', 'squeeze', 'transpose'}
 _NORMALIZATIONS = {'BatchNorm', 'BatchNorm_v1', '_contrib_SyncBatchNorm', 'LayerNorm', 'GroupNorm', 'InstanceNorm'}
 

@@ -26,7 +26,7 @@ _COLOURS = {
     counting.OUTPUT: '#e3d0ea',
 }
 _NAMES = {counting.BINARY: 'binary ', counting.QUANTIZED: '{bits}-bit '}
-_WORDS = {
+_WORDS = {  # by operators of MXNet, because some of these have no class
     'BatchNorm': 'BN',
     'BatchNorm_v1': 'BN',
     '_contrib_SyncBatchNorm': 'BN',

@@ -4,7 +4,7 @@ Nothing else parses these attributes.
 """
 
 import functools
-from typing import List, Mapping
+from typing import Callable, Dict, Mapping
 
 from ..files.symbol_json import integers, truth
 from .operations import (
@@ -16,6 +16,7 @@ from .operations import (
     Clip,
     Concatenation,
     Convolution,
+    ConvolutionV1,
     DeformableConvolution,
     Dense,
     Dropout,
@@ -45,6 +46,7 @@ from .operations import (
     Unknown,
     Upsampling,
     Window,
+    key_of,
 )
 
 _WITHOUT_ATTRIBUTES = {  # name of an operator -> operation
@@ -68,12 +70,17 @@ _WITHOUT_ATTRIBUTES = {  # name of an operator -> operation
     'relu': Activation('relu'),
     'sigmoid': Activation('sigmoid'),
     'tanh': Activation('tanh'),
+    'softsign': Activation('softsign'),
     **dict.fromkeys(('identity', '_copy', 'BlockGrad', 'stop_gradient'), Identity()),
     **dict.fromkeys(('Reshape', 'reshape'), Reshape()),  # their result has the shape of the node
     'Flatten': Flatten(),
     'squeeze': Squeeze(),
 }
-_READERS = {}  # name of another operator -> function from its attributes to an operation
+_READERS: Dict[str, Callable[[Mapping[str, str]], Operation]] = {}  # name of another operator -> what reads its attributes
+READ_AS = {name: [key_of(operation)] for name, operation in _WITHOUT_ATTRIBUTES.items()}  # name of an operator -> classes and kinds
+_NAMES = {key: name for name, (key,) in reversed(READ_AS.items())}  # the opposite: the first one of several names
+_NAMES.update({(AxisMaps, None): 'map_axes', (StepFunction, None): 'step'})  # which are not MXNet's
+_ELEMENTWISE_NAMES = {operation: name for name, operation in reversed(_WITHOUT_ATTRIBUTES.items()) if isinstance(operation, Elementwise)}
 
 
 def read_operation(name: str, attributes: Mapping[str, str]) -> Operation:
@@ -88,11 +95,24 @@ def read_operation(name: str, attributes: Mapping[str, str]) -> Operation:
         return Unknown(name, str(error))
 
 
-def _reads(*names):
-    """Register the decorated function as the reader of these operators."""
+def operator_name(operation: Operation) -> str:
+    """Return the name of the operator that stands for an operation of another framework, in reports and in names of nodes."""
+    if isinstance(operation, Unknown):
+        return operation.name
+    if isinstance(operation, Elementwise):
+        return _ELEMENTWISE_NAMES[operation]
+    operation_class, kind = key_of(operation)
+    return _NAMES.get((operation_class, kind)) or _NAMES[operation_class, None]
+
+
+def _reads(operation_class, name, kinds=(None,)):
+    """Register the decorated function as the reader of an operator, which makes operations of a class, or of some kinds of it."""
 
     def add(function):
-        _READERS.update(dict.fromkeys(names, function))
+        _READERS[name] = function
+        for kind in kinds:
+            READ_AS.setdefault(name, []).append((operation_class, kind))
+            _NAMES.setdefault((operation_class, kind), name)
         return function
 
     return add
@@ -111,7 +131,7 @@ def _layout(a):
     return None if layout == 'None' else layout
 
 
-@_reads('FullyConnected')
+@_reads(Dense, 'FullyConnected')
 def _fully_connected(a):
     return Dense(truth(a.get('flatten', 'True')))
 
@@ -128,27 +148,33 @@ def _window_groups_layout(a):
     return _window(a), int(a.get('num_group', 1)), _layout(a)
 
 
-@_reads('Convolution', 'Convolution_v1')
+@_reads(Convolution, 'Convolution')
 def _convolution(a):
     return Convolution(*_window_groups_layout(a))
 
 
-@_reads('_contrib_DeformableConvolution')
+@_reads(ConvolutionV1, 'Convolution_v1')
+def _convolution_v1(a):
+    return ConvolutionV1(*_window_groups_layout(a))
+
+
+@_reads(DeformableConvolution, '_contrib_DeformableConvolution')
 def _deformable_convolution(a):
     return DeformableConvolution(*_window_groups_layout(a))
 
 
-@_reads('_contrib_ModulatedDeformableConvolution')
+@_reads(DeformableConvolution, '_contrib_ModulatedDeformableConvolution')
 def _modulated_deformable_convolution(a):
     return DeformableConvolution(*_window_groups_layout(a), modulated=True)
 
 
-@_reads('Deconvolution')
+@_reads(TransposedConvolution, 'Deconvolution')
 def _deconvolution(a):
     return TransposedConvolution(*_window_groups_layout(a), _sizes(a, 'adj'), _sizes(a, 'target_shape'))
 
 
-@_reads('Pooling')
+@_reads(Pooling, 'Pooling')
+@_reads(GlobalPooling, 'Pooling')
 def _pooling(a):
     kind, layout = a.get('pool_type', 'max'), _layout(a)
     if truth(a.get('global_pool', 'False')):
@@ -158,7 +184,7 @@ def _pooling(a):
     return Pooling(kind, _window(a), convention, counts_padding == 'None' or truth(counts_padding), layout)
 
 
-@_reads('UpSampling')
+@_reads(Upsampling, 'UpSampling')
 def _upsampling(a):
     return Upsampling(a['sample_type'], int(a['scale']))
 
@@ -176,45 +202,36 @@ _SCALAR_ARITHMETIC = {
 }
 
 
-def elementwise_names(kind: str) -> List[str]:
-    """Return the names of the operators that are an `Elementwise` of this kind."""
-    return [name for name, operation in _WITHOUT_ATTRIBUTES.items() if isinstance(operation, Elementwise) and operation.kind == kind]
-
-
-def scalar_names(kind: str) -> List[str]:
-    """Return the names of the operators that are a `ScalarArithmetic` of this kind."""
-    return [name for name, other in _SCALAR_ARITHMETIC.items() if other == kind]
-
-
 def _scalar_arithmetic(kind, a):
     return ScalarArithmetic(kind, float(a.get('scalar', 0)))
 
 
-_READERS.update({name: functools.partial(_scalar_arithmetic, kind) for name, kind in _SCALAR_ARITHMETIC.items()})
+for _name, _kind in _SCALAR_ARITHMETIC.items():
+    _reads(ScalarArithmetic, _name, [_kind])(functools.partial(_scalar_arithmetic, _kind))
 
 
-@_reads('Activation')
+@_reads(Activation, 'Activation')
 def _activation(a):
     return Activation(a['act_type'])
 
 
-@_reads('LeakyReLU')
+@_reads(Activation, 'LeakyReLU', kinds=('leaky', 'prelu', 'elu', 'selu', 'gelu', 'rrelu'))
 def _leaky_relu(a):
     kind = a.get('act_type', 'leaky')
     return Activation(kind, float(a.get('slope', 0.25)) if kind in ('leaky', 'elu') else None)
 
 
-@_reads('clip')
+@_reads(Clip, 'clip')
 def _clip(a):
     return Clip(float(a['a_min']), float(a['a_max']))
 
 
-@_reads('hard_sigmoid')
+@_reads(HardSigmoid, 'hard_sigmoid')
 def _hard_sigmoid(a):
     return HardSigmoid(float(a.get('alpha', 0.2)), float(a.get('beta', 0.5)))
 
 
-@_reads('_npi_around')
+@_reads(Rounding, '_npi_around')
 def _around(a):
     return Rounding(int(a.get('decimals', 0)))
 
@@ -222,7 +239,7 @@ def _around(a):
 # --- normalizations ---------------------------------------------------------------------------------------------------------------------
 
 
-@_reads('BatchNorm')
+@_reads(BatchNormalization, 'BatchNorm')
 def _batch_norm(a):
     return BatchNormalization(
         axis=int(a.get('axis', 1)),
@@ -232,17 +249,17 @@ def _batch_norm(a):
     )
 
 
-@_reads('LayerNorm')
+@_reads(LayerNormalization, 'LayerNorm')
 def _layer_norm(a):
     return LayerNormalization(int(a.get('axis', -1)), float(a.get('eps', 1e-5)))
 
 
-@_reads('GroupNorm')
+@_reads(GroupNormalization, 'GroupNorm')
 def _group_norm(a):
     return GroupNormalization(int(a.get('num_groups', 1)), float(a.get('eps', 1e-5)))
 
 
-@_reads('InstanceNorm')
+@_reads(InstanceNormalization, 'InstanceNorm')
 def _instance_norm(a):
     return InstanceNormalization(float(a.get('eps', 1e-3)))
 
@@ -252,49 +269,50 @@ def _reduction(kind, a):
     return Reduction(kind, axes, truth(a.get('keepdims', 'False')), truth(a.get('exclude', 'False')))
 
 
-_READERS.update({kind: functools.partial(_reduction, kind) for kind in ('mean', 'max')})
+for _kind in ('mean', 'max'):
+    _reads(Reduction, _kind, [_kind])(functools.partial(_reduction, _kind))
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------
 
 
-@_reads('Dropout')
+@_reads(Dropout, 'Dropout')
 def _dropout(a):
     return Dropout(a.get('mode', 'training') == 'always')
 
 
-@_reads('Concat')
+@_reads(Concatenation, 'Concat')
 def _concat(a):
     return Concatenation(int(a.get('dim', 1)))
 
 
-@_reads('slice_axis')
+@_reads(AxisSlice, 'slice_axis')
 def _slice_axis(a):
     end = a.get('end', 'None')
     return AxisSlice(int(a['axis']), int(a['begin']), None if end == 'None' else int(end))
 
 
-@_reads('slice')
+@_reads(Slice, 'slice')
 def _slice(a):
     return Slice(*(integers(a.get(name, '')) for name in ('begin', 'end', 'step')))
 
 
-@_reads('SliceChannel')
+@_reads(Split, 'SliceChannel')
 def _slice_channel(a):
     return Split(int(a.get('axis', 1)), truth(a.get('squeeze_axis', 'False')))
 
 
-@_reads('expand_dims')
+@_reads(ExpandDims, 'expand_dims')
 def _expand_dims(a):
     return ExpandDims(int(a['axis']))
 
 
-@_reads('transpose')
+@_reads(Transpose, 'transpose')
 def _transpose(a):
     return Transpose(_sizes(a, 'axes'))
 
 
-@_reads('SwapAxis')
+@_reads(SwapAxes, 'SwapAxis')
 def _swap_axis(a):
     return SwapAxes(int(a.get('dim1', 0)), int(a.get('dim2', 0)))
 
@@ -302,7 +320,7 @@ def _swap_axis(a):
 # --- maps -------------------------------------------------------------------------------------------------------------------------------
 
 
-@_reads('Pad')
+@_reads(Padding, 'Pad')
 def _pad(a):
     widths = _sizes(a, 'pad_width')
     if len(widths) % 2:
@@ -310,55 +328,6 @@ def _pad(a):
     return Padding(a['mode'], tuple(zip(widths[::2], widths[1::2])), float(a.get('constant_value', 0)))
 
 
-@_reads('_contrib_BilinearResize2D')
+@_reads(BilinearResizing, '_contrib_BilinearResize2D')
 def _bilinear_resize(a):
     return BilinearResizing(a.get('mode', 'size'), truth(a.get('align_corners', 'True')))
-
-
-# --- names ------------------------------------------------------------------------------------------------------------------------------
-
-_NAMES = {  # class of an operation with attributes -> operator
-    AxisSlice: 'slice_axis',
-    BatchNormalization: 'BatchNorm',
-    BilinearResizing: '_contrib_BilinearResize2D',
-    Clip: 'clip',
-    Concatenation: 'Concat',
-    Convolution: 'Convolution',
-    Dense: 'FullyConnected',
-    Dropout: 'Dropout',
-    ExpandDims: 'expand_dims',
-    GlobalPooling: 'Pooling',
-    GroupNormalization: 'GroupNorm',
-    HardSigmoid: 'hard_sigmoid',
-    InstanceNormalization: 'InstanceNorm',
-    LayerNormalization: 'LayerNorm',
-    Padding: 'Pad',
-    Pooling: 'Pooling',
-    Rounding: '_npi_around',
-    Slice: 'slice',
-    Split: 'SliceChannel',
-    SwapAxes: 'SwapAxis',
-    Transpose: 'transpose',
-    TransposedConvolution: 'Deconvolution',
-    Upsampling: 'UpSampling',
-    AxisMaps: 'map_axes',  # this one and the next one are not MXNet's
-    StepFunction: 'step',
-}
-
-
-def operator_name(operation: Operation) -> str:
-    """Return the name of the operator that stands for an operation in reports and in the table of conversion rules."""
-    if isinstance(operation, Unknown):
-        return operation.name
-    for name, other in _WITHOUT_ATTRIBUTES.items():
-        if other == operation:
-            return name
-    if isinstance(operation, ScalarArithmetic):
-        return scalar_names(operation.kind)[0]
-    if isinstance(operation, Reduction):
-        return operation.kind
-    if isinstance(operation, Activation):
-        return 'Activation' if operation.kind in ('softrelu', 'softsign') else 'LeakyReLU'
-    if isinstance(operation, DeformableConvolution):
-        return '_contrib_ModulatedDeformableConvolution' if operation.modulated else '_contrib_DeformableConvolution'
-    return _NAMES[type(operation)]

@@ -13,6 +13,11 @@ class Operation:
     """What a node computes."""
 
 
+def key_of(operation: Optional[Operation]) -> Tuple[type, Optional[str]]:
+    """Return what tables have an operation under: its class and its kind, which is None for classes without kinds."""
+    return type(operation), getattr(operation, 'kind', None)
+
+
 @dataclasses.dataclass(frozen=True)
 class Unknown(Operation):
     """An operator that no class describes, or whose attributes are malformed.
@@ -78,6 +83,10 @@ class Convolution(Operation):
     window: Window
     groups: int = 1
     layout: Optional[str] = None
+
+
+class ConvolutionV1(Convolution):
+    """The convolution of early versions of MXNet, which is counted and drawn like others but not packed."""
 
 
 @dataclasses.dataclass(frozen=True)

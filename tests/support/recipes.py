@@ -143,13 +143,12 @@ def add_row(project, row, number):
 def add_operation_with_a_step(project):
     """Add the operation of the second recipe, before others of its kind."""
     blocks = code_of(OPERATION, r'\w+')[7:]
-    row, function, operation_class, reader, operator, reading, rule, declaration, step, case, kernel, lowering, method, test = blocks
+    row, function, operation_class, reader, reading, rule, declaration, step, case, kernel, lowering, method, test = blocks
     add_row(project, row, 38)
     project.add_rows('bmx_melius/deployment/program/reference.py', function)
     project.append(file_of(OPERATION, operation_class), f'\n\n{operation_class}')
     project.append(file_of(OPERATION, reader), f'\n\n{reader}')
-    project.add_rows(file_of(OPERATION, operator), operator)
-    for name in ('bmx_melius/graph/mxnet_operators.py', 'graph/test_mxnet_operators.py'):
+    for name in ('bmx_melius/graph/mxnet_operators.py', 'graph/test_mxnet_operators.py', 'rules/moves.py'):
         project.replace(name, r'^    Transpose,$', r'    Take,\n\g<0>')
     project.add_rows(file_of(OPERATION, reading), reading)
     project.append(file_of(OPERATION, rule), f'\n\n{rule}')

@@ -1,4 +1,4 @@
-"""Lowering of network nodes to program operations, with one rule for each supported MXNet operator (`rules`).
+"""Lowering of network nodes to program operations, by rules for their classes and kinds (`rules`).
 
 A rule is a function of a `Builder` and a node. It requests the values it reads from the builder, as float32 (`real`) or as bits
 (`bits`), and adds operations. The requested values are what the node depends on in a program: a binary convolution reads the bits of
@@ -13,7 +13,7 @@ from ...nn import marks
 from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError, is_3d
 from .network import Entry
-from .rules import MARKED_RULES, RULES, TAKES_3D, missing_rule
+from .rules import MARKED_RULES, TAKES_3D, missing_rule, rule_of
 
 
 def requirements(network, node, comparisons):
@@ -60,12 +60,11 @@ def _add(builder, node):
             raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; 1-D, 2-D and 3-D maps and vectors can be packed')
         if not network.is_float32(entry):
             raise UnsupportedError('it does not compute in float32')
-    marked_rule = MARKED_RULES.get(node.marks.get(marks.ROLE))
-    rule = marked_rule or RULES.get(node.operator)
+    rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or rule_of(node.operation)
+    if rule is None and isinstance(node.operation, Unknown) and node.operation.reason:
+        raise UnsupportedError(f'its attributes are malformed: {node.operation.reason}')
     if rule is None:
         raise UnsupportedError(missing_rule(node.operator))
-    if marked_rule is None and isinstance(node.operation, Unknown) and node.operation.reason:
-        raise UnsupportedError(f'its attributes are malformed: {node.operation.reason}')
     builder.takes_3d = rule in TAKES_3D
     if is_3d(node.shape) and not builder.takes_3d:
         raise UnsupportedError('it makes a 3-D map, for which it has no packed form')

@@ -76,7 +76,7 @@ def test_weights_of_zero_count_as_positive():
         (
             lambda: sequence(nn.Dense(3), nn.HybridLambda('softsign')),
             (1, 8),
-            'no binary layers, and .* cannot be packed, the operator softsign has',
+            'no binary layers, and .* cannot be packed, the activation softsign has',
         ),
         (lambda: nn.Dropout(0.5), (1, 8), 'the network does nothing with its input'),
     ],

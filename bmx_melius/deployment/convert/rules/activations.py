@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....graph.mxnet_operators import scalar_names
+from ....graph.operations import Activation, Clip, Elementwise, HardSigmoid, Rounding, ScalarArithmetic
 from ....nn import marks
 from ..builder import UnsupportedError
 from .table import marked_rule, rule
@@ -12,24 +12,30 @@ def _input(builder, node):
     return builder.real(builder.network.sources(node)[0])
 
 
-def _elementwise_rule(operation, operator):
-    """Add a rule for an operator that becomes one operation without constants."""
+def _elementwise_rule(name, operation_class, kind):
+    """Add a rule for a kind of operations that become the operation `name` of a program, without constants."""
 
     def elementwise(builder, node):
-        builder.set(node, builder.add(operation, [_input(builder, node)]))
+        builder.set(node, builder.add(name, [_input(builder, node)]))
 
-    elementwise.__doc__ = f'Convert to `{operation}`.'
-    return rule(operator, maps_3d=True)(elementwise)
+    elementwise.__doc__ = f'Convert to `{name}`.'
+    rule(operation_class, kind, maps_3d=True)(elementwise)
 
 
-@rule('tanh', maps_3d=True)
+_elementwise_rule('abs', Elementwise, 'abs')
+_elementwise_rule('relu', Activation, 'relu')
+_elementwise_rule('sigmoid', Activation, 'sigmoid')
+_elementwise_rule('softplus', Activation, 'softrelu')
+
+
+@rule(Activation, 'tanh', maps_3d=True)
 def _tanh(builder, node):
     """Convert to 2 sigmoid(2x) - 1."""
     doubled = builder.affine(_input(builder, node), 2, 0)
     builder.set(node, builder.affine(builder.add('sigmoid', [doubled]), 2, -1))
 
 
-@rule('_npi_around', maps_3d=True)
+@rule(Rounding, maps_3d=True)
 def _around(builder, node):
     """Convert `numpy.around` to whole numbers, ties to even, to `round`; other decimals have no packed form."""
     if node.operation.decimals:
@@ -37,32 +43,19 @@ def _around(builder, node):
     builder.set(node, builder.add('round', [_input(builder, node)]))
 
 
-def _softrelu(builder, node):
-    builder.set(node, builder.add('softplus', [_input(builder, node)]))
+@rule(Activation, maps_3d=True)
+def _other_activation(_, node):
+    """Convert `relu`, `sigmoid`, `softrelu` and `tanh`; `softsign` has no packed form.
 
-
-_ACTIVATIONS = {
-    'relu': _elementwise_rule('relu', 'relu'),
-    'sigmoid': _elementwise_rule('sigmoid', 'sigmoid'),
-    'softrelu': _softrelu,
-    'tanh': _tanh,
-}
-_elementwise_rule('abs', 'abs')
-
-
-@rule('Activation', maps_3d=True)
-def _activation(builder, node):
-    """Convert `relu`, `sigmoid`, `softrelu` and `tanh`; `softsign` has no packed form."""
-    kind = node.operation.kind
-    if kind not in _ACTIVATIONS:
-        raise UnsupportedError(f'the activation {kind} has no packed form; {", ".join(_ACTIVATIONS)} have one')
-    _ACTIVATIONS[kind](builder, node)
+    These have rules of their own; this one is for other kinds.
+    """
+    raise UnsupportedError(f'the activation {node.operation.kind} has no packed form; relu, sigmoid, softrelu, tanh have one')
 
 
 _SELU = 1.0507009873554805, 1.6732632423543772  # scale and slope (arXiv:1706.02515)
 
 
-@rule('LeakyReLU', maps_3d=True)
+@rule(Activation, 'leaky', 'prelu', 'elu', 'selu', 'gelu', 'rrelu', maps_3d=True)
 def _leaky_relu(builder, node):
     """Convert `leaky` and `prelu` to `prelu`, `elu` and `selu` to `elu`, `gelu` to `gelu`; `rrelu` has no packed form."""
     kind, (x, *parameters) = node.operation.kind, builder.network.sources(node)
@@ -96,25 +89,25 @@ def _clip(builder, node, x, low, high):
     builder.set(node, builder.add_channelwise('clip', x, low=low, high=high))
 
 
-@rule('clip', maps_3d=True)
+@rule(Clip, maps_3d=True)
 def _clip_between(builder, node):
     """Convert to `clip`."""
     _clip(builder, node, _input(builder, node), node.operation.low, node.operation.high)
 
 
-@rule(*scalar_names('maximum'), maps_3d=True)
+@rule(ScalarArithmetic, 'maximum', maps_3d=True)
 def _maximum_with_number(builder, node):
     """Convert the maximum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), node.operation.number, np.inf)
 
 
-@rule(*scalar_names('minimum'), maps_3d=True)
+@rule(ScalarArithmetic, 'minimum', maps_3d=True)
 def _minimum_with_number(builder, node):
     """Convert the minimum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), -np.inf, node.operation.number)
 
 
-@rule('hard_sigmoid', maps_3d=True)
+@rule(HardSigmoid, maps_3d=True)
 def _hard_sigmoid(builder, node):
     """Convert min(max(alpha x + beta, 0), 1)."""
     _clip(builder, node, builder.affine(_input(builder, node), node.operation.alpha, node.operation.beta), 0, 1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....graph.mxnet_operators import elementwise_names, scalar_names
+from ....graph.operations import Elementwise, Reduction, ScalarArithmetic
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d, map_shape
 from ..network import combines
@@ -11,7 +11,7 @@ from .maps_3d import global_pooling, joined
 from .table import marked_rule, rule
 
 
-@rule(*elementwise_names('add'), maps_3d=True)
+@rule(Elementwise, 'add', maps_3d=True)
 def _sum(builder, node):
     """Convert the sum of two values of one shape to `add`, a sum with constants per channel or position to `affine` or `shift_map`."""
     if builder.network.is_identity(node):
@@ -23,7 +23,7 @@ def _sum(builder, node):
         builder.set(node, _shifted(builder, x, constants))
 
 
-@rule(*elementwise_names('sum'), maps_3d=True)
+@rule(Elementwise, 'sum', maps_3d=True)
 def _sum_of_many(builder, node):
     """Convert to `add`, one after the other."""
     first, *rest = [builder.real(source) for source in builder.network.sources(node)]
@@ -32,7 +32,7 @@ def _sum_of_many(builder, node):
     builder.set(node, first)
 
 
-@rule(*elementwise_names('subtract'), maps_3d=True)
+@rule(Elementwise, 'subtract', maps_3d=True)
 def _difference(builder, node):
     """Convert as a sum, after a multiplication by -1."""
     if _has_data_only(builder, node):
@@ -46,7 +46,7 @@ def _difference(builder, node):
         builder.set(node, _shifted(builder, x, -constants) if data_is_first else _shifted(builder, builder.affine(x, -1, 0), constants))
 
 
-@rule(*elementwise_names('multiply'), maps_3d=True)
+@rule(Elementwise, 'multiply', maps_3d=True)
 def _product(builder, node):
     """Convert the product of two values to `multiply`, which repeats one; a product with constants to `affine` or `scale_map`."""
     if _has_data_only(builder, node):
@@ -60,7 +60,7 @@ def _product(builder, node):
     builder.set(node, x)
 
 
-@rule(*elementwise_names('divide'), maps_3d=True)
+@rule(Elementwise, 'divide', maps_3d=True)
 def _quotient(builder, node):
     """Convert the quotient of a value and constants per channel or position; a quotient of two values has no packed form."""
     x, constants = _dividend_and_divisor(builder, node)
@@ -69,7 +69,7 @@ def _quotient(builder, node):
     builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
 
 
-@rule(*elementwise_names('true_divide'), maps_3d=True)
+@rule(Elementwise, 'true_divide', maps_3d=True)
 def _exact_quotient(builder, node):
     """Convert the quotient of a value and constants per channel to `divide`, which equals the operator bit for bit."""
     x, constants = _dividend_and_divisor(builder, node)
@@ -88,27 +88,27 @@ def _dividend_and_divisor(builder, node):
     return x, constants
 
 
-@rule(*elementwise_names('maximum'), maps_3d=True)
+@rule(Elementwise, 'maximum', maps_3d=True)
 def _maximum(builder, node):
     """Convert the maximum of two values of one shape to `maximum`."""
     builder.set(node, builder.add('maximum', _of_one_shape(builder, node)))
 
 
-@rule(*elementwise_names('minimum'), maps_3d=True)
+@rule(Elementwise, 'minimum', maps_3d=True)
 def _minimum(builder, node):
     """Convert the minimum of two values of one shape to `maximum`, between multiplications by -1."""
     negated = [builder.affine(number, -1, 0) for number in _of_one_shape(builder, node)]
     builder.set(node, builder.affine(builder.add('maximum', negated), -1, 0))
 
 
-@rule('square', maps_3d=True)
+@rule(Elementwise, 'square', maps_3d=True)
 def _square(builder, node):
     """Convert to `multiply`."""
     x = builder.real(builder.network.sources(node)[0])
     builder.set(node, builder.add('multiply', [x, x]))
 
 
-@rule('mean', maps_3d=True)
+@rule(Reduction, 'mean', maps_3d=True)
 def _mean(builder, node):
     """Convert the mean over the channels (`keepdims`, not in 3-D) or over the map."""
     source = builder.network.sources(node)[0]
@@ -219,7 +219,7 @@ def _data_and_factors(builder, node):
 def _scalar_rule(kind, of_number):
     """Add a rule for x -> x * scale + shift, where `of_number` computes (scale, shift) from the number of a `ScalarArithmetic`."""
 
-    @rule(*scalar_names(kind), maps_3d=True)
+    @rule(ScalarArithmetic, kind, maps_3d=True)
     def scaled_and_shifted(builder, node):
         """Convert to `affine`."""
         x = builder.real(builder.network.sources(node)[0])
@@ -233,7 +233,7 @@ _scalar_rule('multiply', lambda number: (number, 0))
 _scalar_rule('divide', lambda number: (1 / number if number else np.inf, 0))
 
 
-@rule(*elementwise_names('negative'), maps_3d=True)
+@rule(Elementwise, 'negative', maps_3d=True)
 def _negative(builder, node):
     """Convert to `affine`."""
     builder.set(node, builder.affine(builder.real(builder.network.sources(node)[0]), -1, 0))

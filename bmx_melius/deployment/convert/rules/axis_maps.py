@@ -11,6 +11,7 @@ import functools
 
 import numpy as np
 
+from ....graph.operations import AxisMaps, BilinearResizing, Padding
 from ...program.operations import SIDES
 from ..builder import UnsupportedError, as_float32
 from .attributes import POINT
@@ -22,16 +23,16 @@ _MAX_LENGTH = 255  # of kernels, strides, padding and factors of repetition
 _REPETITIONS, _STRIDES = range(1, 17), range(1, 65)  # which are tried
 
 
-@rule('map_axes', listed=False)
+@rule(AxisMaps)
 def _map_axes(builder, node):
-    """Convert products of axes with constant matrices, inputs 1 and 2; the axes are an attribute. This is an operator of ONNX models."""
+    """Convert products of axes with constant matrices, inputs 1 and 2. ONNX models have them."""
     source, *matrices = builder.network.sources(node)
     rank = len(builder.network.shape(source))
     matrices = {axis + 4 - rank: builder.network.constant(matrix) for axis, matrix in zip(node.operation.axes, matrices)}
     builder.set(node, mapped(builder, builder.real(source), matrices.get(2), matrices.get(3)))
 
 
-@rule('Pad')
+@rule(Padding)
 def _pad(builder, node):
     """Convert zeros to padding of the next float `conv`, or a depthwise one; `edge` and `reflect` to sums of moved maps of one size."""
     if node.operation.mode == 'constant':
@@ -48,7 +49,7 @@ def _pad(builder, node):
     builder.set(node, mapped(builder, x, *matrices))
 
 
-@rule('_contrib_BilinearResize2D')
+@rule(BilinearResizing)
 def _bilinear_resize(builder, node):
     """Convert `mode='size'`, and `scale_height` with `scale_width`, to sums of moved maps of one size."""
     source = builder.network.sources(node)[0]

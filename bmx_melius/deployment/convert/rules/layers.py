@@ -1,6 +1,6 @@
 """Rules for convolutions and dense layers (binary and float), batch normalization and pooling."""
 
-from ....graph.operations import Convolution, GlobalPooling
+from ....graph.operations import BatchNormalization, Convolution, Dense, GlobalPooling, Pooling
 from ....nn import marks
 from ..builder import UnsupportedError, is_3d
 from ..network import is_channelwise_batch_norm
@@ -12,7 +12,7 @@ from .resizing import pad_widths, pads_with_zeros
 from .table import rule
 
 
-@rule('Convolution', maps_3d=True)
+@rule(Convolution, maps_3d=True)
 def _convolution(builder, node):
     """Convert marked layers of few bits to `binary_conv`, others to `conv`; in 3-D not layers of several bits."""
     require_channels_second(node.operation)
@@ -21,7 +21,7 @@ def _convolution(builder, node):
         _float_layer(builder, node, **attributes)
 
 
-@rule('FullyConnected', maps_3d=True)
+@rule(Dense, maps_3d=True)
 def _fully_connected(builder, node):
     """Convert dense layers to a 1 x 1 `binary_conv` or `conv` of a vector; `flatten=False` on a map has no packed form."""
     if not node.operation.flattens and len(node.inputs[0].shape) != 2:
@@ -45,7 +45,7 @@ def _float_layer(builder, node, **attributes):
     builder.set(node, convolution(builder, node, 'conv', number, arrays, **fixed, **attributes))
 
 
-@rule('BatchNorm', maps_3d=True)
+@rule(BatchNormalization, maps_3d=True)
 def _batch_norm(builder, node):
     """Convert to `affine`, or to a part of the thresholds of the sign after it; only the channels, axis 1."""
     if not is_channelwise_batch_norm(node):
@@ -54,7 +54,8 @@ def _batch_norm(builder, node):
     builder.set(node, builder.affine(x, *builder.network.batch_norm(node).affine()))
 
 
-@rule('Pooling', maps_3d=True)
+@rule(Pooling, maps_3d=True)
+@rule(GlobalPooling, maps_3d=True)
 def _pooling(builder, node):
     """Convert max and average pooling, also global, and sums without windows beyond the map; `lp` has no packed form."""
     operation, kind = node.operation, node.operation.kind

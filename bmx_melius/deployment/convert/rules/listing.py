@@ -1,6 +1,7 @@
 """Table of MXNet's operators: packed, kept in MXNet or refused. docs/operators.md has the text of `to_markdown`."""
 
-from .table import MARKED_RULES, REASONS, RULES, TAKES_3D, UNLISTED
+from ....graph.mxnet_operators import READ_AS
+from .table import MARKED_RULES, REASONS, RULES, TAKES_3D
 
 _HEAD = """\
 # Operators
@@ -36,7 +37,7 @@ def _by_rule(rules):
 
 def rows():
     """Return the rows of the table: names of operators, ``packed`` or ``kept in MXNet``, and a text."""
-    of_mxnet = {name: function for name, function in RULES.items() if name not in UNLISTED}
+    of_mxnet = {name: RULES[key] for name, keys in READ_AS.items() for key in keys if key in RULES}
     packed = [(names, 'packed', text) for names, text in _by_rule(of_mxnet)]
     kept = [([name], 'kept in MXNet', f'{reason[0].upper()}{reason[1:]}.') for name, reason in sorted(REASONS.items())]
     return sorted(packed + kept, key=lambda row: row[0][0].lower().lstrip('_'))

@@ -2,14 +2,27 @@
 
 import numpy as np
 
-from ....graph.operations import Concatenation, ExpandDims, Flatten, Reshape, Squeeze, SwapAxes, Transpose
+from ....graph.operations import (
+    AxisSlice,
+    Concatenation,
+    Dropout,
+    ExpandDims,
+    Flatten,
+    Identity,
+    Reshape,
+    Slice,
+    Split,
+    Squeeze,
+    SwapAxes,
+    Transpose,
+)
 from ..builder import UnsupportedError, is_3d, map_shape
 from .attributes import POINT, axis_of, require_channel_axis
 from .maps_3d import by_depth, joined
 from .table import rule
 
 
-@rule('Concat', maps_3d=True)
+@rule(Concatenation, maps_3d=True)
 def _concat(builder, node):
     """Convert concatenation along the channels, of values or of bits."""
     require_channel_axis(node)
@@ -20,7 +33,7 @@ def _concat(builder, node):
         builder.set(node, builder.move(node, 'concat', sources))
 
 
-@rule('slice_axis', maps_3d=True)
+@rule(AxisSlice, maps_3d=True)
 def _slice_axis(builder, node):
     """Convert slices of the channels."""
     if builder.network.is_identity(node):
@@ -36,7 +49,7 @@ def _slice_axis(builder, node):
         builder.set(node, builder.move(node, 'slice', builder.network.sources(node), begin=begin, end=end))
 
 
-@rule('slice')
+@rule(Slice)
 def _slice(builder, node):
     """Convert the removal of leading rows and columns to less padding of the windows before it (`Builder.without_first`).
 
@@ -58,7 +71,7 @@ def _slice(builder, node):
     builder.set(node, builder.add('conv', [x], {'weight': weight}, out_channels=channels, groups=channels, has_bias=0, half=0, **geometry))
 
 
-@rule('SliceChannel')
+@rule(Split)
 def _slice_channel(builder, node):
     """Convert to slices of the channels."""
     require_channel_axis(node)
@@ -70,7 +83,10 @@ def _slice_channel(builder, node):
         builder.set(node, piece, slot)
 
 
-@rule('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze', maps_3d=True)
+@rule(Reshape, maps_3d=True)
+@rule(Flatten, maps_3d=True)
+@rule(ExpandDims, maps_3d=True)
+@rule(Squeeze, maps_3d=True)
 def _reshape(builder, node):
     """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`; in 3-D, the first two."""
     x = builder.network.sources(node)[0]
@@ -136,7 +152,8 @@ def _joined(network, node):
     return [network.sources(wide)[0] for wide in join.inputs]
 
 
-@rule('_copy', 'identity', 'BlockGrad', 'stop_gradient', 'Dropout', maps_3d=True)
+@rule(Identity, maps_3d=True)
+@rule(Dropout, maps_3d=True)
 def _identity(builder, node):
     """Omit what changes nothing at inference."""
     if not builder.network.is_identity(node):

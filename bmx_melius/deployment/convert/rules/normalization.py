@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ....graph.operations import GroupNormalization, InstanceNormalization, LayerNormalization
 from ..builder import UnsupportedError
 from .attributes import axis_of
 from .table import rule
@@ -20,19 +21,19 @@ def _normalize(builder, node, groups, by_position=0):
     builder.set(node, builder.affine(normalized, scale, shift))
 
 
-@rule('GroupNorm')
+@rule(GroupNormalization)
 def _group_norm(builder, node):
     """Convert to `normalize` and `affine`."""
     _normalize(builder, node, node.operation.groups)
 
 
-@rule('InstanceNorm')
+@rule(InstanceNormalization)
 def _instance_norm(builder, node):
     """Convert to `normalize`, with a group for each channel, and `affine`."""
     _normalize(builder, node, node.shape[1])
 
 
-@rule('LayerNorm')
+@rule(LayerNormalization)
 def _layer_norm(builder, node):
     """Convert normalization of the channels, axis 1, to `normalize` and `affine`; other axes have no packed form."""
     axis = axis_of(node)

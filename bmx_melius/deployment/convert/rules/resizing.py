@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from ....graph.operations import Padding, TransposedConvolution, Window
+from ....graph.operations import Padding, Reduction, TransposedConvolution, Upsampling, Window
 from ...program.operations import SIDES
 from ..builder import UnsupportedError
 from .attributes import POINT, geometry_of, of_maps, reduced_axes, require_channels_second
 from .table import rule
 
 
-@rule('Deconvolution')
+@rule(TransposedConvolution)
 def _deconvolution(builder, node):
     """Convert to `upsample` with zeros and `conv`; 3-D maps and `target_shape` have no packed form."""
     require_channels_second(node.operation)
@@ -19,7 +19,7 @@ def _deconvolution(builder, node):
     builder.set(node, _transposed(builder, node, node.operation, of_maps(weight), bias))
 
 
-@rule('UpSampling')
+@rule(Upsampling)
 def _up_sampling(builder, node):
     """Convert `nearest` of one value to `upsample`, and `bilinear` with constant weights to `upsample` with zeros and `conv`."""
     scale = node.operation.scale
@@ -85,7 +85,7 @@ def zero_padding(builder, node):
     return builder.add('conv', [x], arrays, **attributes)
 
 
-@rule('max')
+@rule(Reduction, 'max')
 def _max(builder, node):
     """Convert the maximum over height and width to `global_max_pool`; other axes have no packed form."""
     (source,) = builder.network.sources(node)

@@ -1,13 +1,13 @@
 """Table of conversion rules, filled by the other modules of this package, and the reasons why other operators have none."""
 
-RULES = {}  # MXNet operator name -> function (builder, node)
-MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces the rule of its operator
+from ....graph.operations import key_of
 
-UNLISTED = set()  # operators that are not MXNet's
-TAKES_3D = set()  # rules of operators that also have a packed form for 3-D maps (`maps_3d`)
+RULES = {}  # (class of an operation, kind) -> function (builder, node); kind None: of all kinds without a rule of their own
+MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces the rule of its operation
+TAKES_3D = set()  # rules of operations that also have a packed form for 3-D maps (`maps_3d`)
 
 _DATA_DEPENDENT = 'it divides by a number that depends on the value, for which there is no operation'
-REASONS = {  # common operators without a rule -> the reason
+REASONS = {  # common operators of MXNet without a rule -> the reason
     'softmax': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
     'log_softmax': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
     'SoftmaxActivation': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
@@ -38,14 +38,18 @@ def missing_rule(operator):
     return f'the operator {operator} has no packed form' + (f': {REASONS[operator]}' if operator in REASONS else '')
 
 
-def rule(*operators, maps_3d=False, listed=True):
-    """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`.
+def rule(operation_class, *kinds, maps_3d=False):
+    """Register the decorated function as the rule for a class of operations, or for some kinds of it.
 
-    `maps_3d` is whether it accepts 3-D maps; `listed` is False for operators that are not MXNet's.
+    Its docstring is the text of `bmx-melius operators`. `maps_3d` is whether it accepts 3-D maps.
     """
-    if not listed:
-        UNLISTED.update(operators)
-    return _registered(RULES, operators, maps_3d)
+    return _registered(RULES, [(operation_class, kind) for kind in kinds or (None,)], maps_3d)
+
+
+def rule_of(operation):
+    """Return the rule for an operation, or None."""
+    operation_class, kind = key_of(operation)
+    return RULES.get((operation_class, kind)) or RULES.get((operation_class, None))
 
 
 def marked_rule(role, maps_3d=False):
