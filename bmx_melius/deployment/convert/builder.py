@@ -244,7 +244,8 @@ class Builder:
         if len(shape) not in (2, 3, 4, 5) or not self.network.is_float32(entry):
             raise UnsupportedError(f'it reads a value of shape {shape} that is not a float32 map or vector')
         self.inputs.append(entry)
-        self._input_numbers.append(self._new(Value(REAL_KIND, *map_shape(shape), flat=len(shape) == 2)))
+        channels, height, width = map_shape(shape)
+        self._input_numbers.append(self._new(Value(REAL_KIND, channels, height, width, flat=len(shape) == 2)))
         return self._swapped(self._input_numbers[-1], shape[1], shape[2]) if is_3d(shape) else self._input_numbers[-1]
 
     def _new(self, value):

@@ -71,7 +71,7 @@ class QuantizationReport:
         ]
         if self.signs:
             shares = np.array(list(self.signs.values()))
-            worst = sorted(self.signs, key=self.signs.get, reverse=True)[:3]
+            worst = sorted(self.signs, key=self.signs.__getitem__, reverse=True)[:3]
             lines.append(
                 f'on {counted(self.images, "image")}, signs that differ: {shares.mean():.2%} on average, most in '
                 + ', '.join(f'{name} ({self.signs[name]:.2%})' for name in worst)
@@ -80,7 +80,7 @@ class QuantizationReport:
             f'correlation of outputs: {self.correlation:.5f}' + ('' if self.same_class is None else f', same class: {self.same_class:.1%}')
         )
         if self.changes:
-            order = sorted(self.changes, key=self.changes.get, reverse=True)
+            order = sorted(self.changes, key=self.changes.__getitem__, reverse=True)
             lines.append(
                 'change of the outputs by each layer alone: '
                 + ', '.join(f'{name} ({self.changes[name]:.2%})' for name in order)
@@ -214,7 +214,8 @@ class _Observer:
             factors = channel_factors(ChannelStatistics(smallest, largest, np.square(sample).mean(axis=1)), layers)
             sample = sample / factors[:, None]
         limits = (smallest.min(), largest.max()) if factors is None else ((smallest / factors).min(), (largest / factors).max())
-        return ValueRange(*_chosen(sample, *limits, method), smallest.min(), largest.max(), factors)
+        low, high = _chosen(sample, *limits, method)
+        return ValueRange(low, high, smallest.min(), largest.max(), factors)
 
 
 def _chosen(sample, low, high, method):

@@ -39,7 +39,7 @@ def read_calibration(source, ranges, keep_float, spec, half, min_correlation=MIN
         If the arguments exclude each other, or there are no images.
     """
     require_known(ranges)
-    if not isinstance(min_correlation, numbers.Real) or not -1 <= min_correlation <= 1:
+    if not isinstance(min_correlation, numbers.Real) or not -1 <= float(min_correlation) <= 1:
         raise UserError(f'min_correlation is a number from -1 to 1, not {min_correlation!r}')
     if source is None:
         if keep_float:
@@ -49,7 +49,7 @@ def read_calibration(source, ranges, keep_float, spec, half, min_correlation=MIN
         raise UserError(
             'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
         )
-    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float, min_correlation)
+    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float, float(min_correlation))
 
 
 def calibration_batches(source, spec):

@@ -279,8 +279,8 @@ class Network:
 
     def batch_norm(self, node):
         """Return the `BatchNorm` of a node with constant parameters."""
-        parameters = [self.constant(source) for source in self.sources(node)[1:]]
-        return BatchNorm(*parameters, node.operation.eps, node.operation.fixes_gamma)
+        gamma, beta, mean, variance = (self.constant(source) for source in self.sources(node)[1:])
+        return BatchNorm(gamma, beta, mean, variance, node.operation.eps, node.operation.fixes_gamma)
 
 
 def combines(node, *kinds):

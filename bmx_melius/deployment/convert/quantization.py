@@ -169,11 +169,10 @@ class _Quantizer:
         for number in range(len(self._old.inputs)):
             self._known.append(self._input(number))
         for operation in self._old.operations:
-            rule = _RULES.get(operation.name)
             inputs = [self._known[source] for source in operation.inputs]
-            takes_grids = rule is not None and all(isinstance(x, _Grid) for x in inputs)
+            takes_grids = operation.name in _RULES and all(isinstance(x, _Grid) for x in inputs)
             if self._has_8_bits(operation) or takes_grids and not operation.row.products:
-                self._known.append(rule(self, operation, *inputs))
+                self._known.append(_RULES[operation.name](self, operation, *inputs))
             else:
                 self._known.append(self._as_before(operation, inputs))
         outputs = [self._real_number(self._known[number]) for number in self._old.outputs]
@@ -261,7 +260,9 @@ class _Quantizer:
         if self._has_8_bits(reader):
             return self._byte_scales(number)
         scales_before = _SCALES_BEFORE.get(reader.name)
-        found = self._bytes_of_readers(self._result_of[id(reader)]) if scales_before else None
+        if scales_before is None:
+            return None
+        found = self._bytes_of_readers(self._result_of[id(reader)])
         return None if found is None else (scales_before(reader, found[0]), found[1])
 
     def _byte_scales(self, number):

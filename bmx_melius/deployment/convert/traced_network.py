@@ -1,6 +1,7 @@
 """An exported network of MXNet with its parameters, and computation of any value with MXNet."""
 
 import collections
+from typing import Tuple
 
 import mxnet as mx
 import numpy as np
@@ -9,7 +10,7 @@ from ...analysis.counting import marked_bits
 from ...errors import UserError, last_line
 from ...files.symbol_json import VARIABLE, SymbolJson
 from ...forking import lazy_attribute
-from ...graph.nodes import first_node
+from ...graph.nodes import Node, first_node
 from ...graph.tracing import read_graph
 from ...nn import marks
 from .batch_norms import FoldedBatchNorms
@@ -102,8 +103,9 @@ class TracedNetwork(Network):
     def activation_function(self, node):
         """Return the function that the marked activation with the last node `node` computes, on MXNet arrays (N, channels, H, W)."""
         cut = SymbolJson.of(self._internals)
-        first = first_node(node, marks.ACTIVATION_INPUT).index  # a reshape that changes no shape
-        cut.replace(first, VARIABLE, name='x')
+        first = first_node(node, marks.ACTIVATION_INPUT)  # a reshape that changes no shape
+        assert first is not None, node.name  # QActivation marks it
+        cut.replace(first.index, VARIABLE, name='x')
         cut.heads = [[node.index, 0, 0]]
         cut.drop_unused()
         function = mx.nd.CachedOp(mx.sym.load_json(cut.text()))
@@ -148,7 +150,8 @@ class TracedNetwork(Network):
         nodes : tuple of Node
             The nodes that compute it, the first one first: a BatchNorm or none, then sums and differences with constants per channel.
         """
-        nodes, start = (), self.before_identities(entry)
+        nodes: Tuple[Node, ...] = ()
+        start = self.before_identities(entry)
         while start.slot == 0 and self._is_channelwise_shift(start.node):
             nodes = (start.node, *nodes)
             data = next(source for source in self.sources(start.node) if source.node.depends_on_data)

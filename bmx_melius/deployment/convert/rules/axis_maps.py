@@ -102,8 +102,9 @@ def _is_identity(matrix):
 
 def _repetition(matrix):
     """Return how often each element is repeated, 0 if the matrix does something else."""
-    count, rest = divmod(*matrix.shape)
-    return count if not rest and np.array_equal(matrix, np.eye(matrix.shape[1]).repeat(count, axis=0)) else 0
+    rows, columns = matrix.shape
+    count, rest = divmod(rows, columns)
+    return count if not rest and np.array_equal(matrix, np.eye(columns).repeat(count, axis=0)) else 0
 
 
 def _mapped(builder, x, matrix, axis):

@@ -6,6 +6,8 @@ have the same weights, which are stored once, because depths beyond the map are 
 that pad with 0 leave out weights there.
 """
 
+from typing import List, Optional
+
 import numpy as np
 
 from ...program.operations import REAL_KIND
@@ -46,7 +48,7 @@ class _Slices:
 
     def window(self, depths, outside):
         """Add the given depths, one after the other; `outside` is the number of the value of a depth beyond the map."""
-        runs = []  # [first, last] of adjacent depths, or None
+        runs: List[Optional[List[int]]] = []  # [first, last] of adjacent depths, or None
         for depth in depths:
             if not 0 <= depth < self.count:
                 runs.append(None)
