@@ -14,7 +14,6 @@ import mxnet as mx
 
 from ..files.symbol_json import VARIABLE, SymbolJson
 from .marks import ACTIVATION, ACTIVATION_INPUT, read_marks
-from .quantizers import quantize_in_parts
 
 OPERATOR = 'bmx_melius_sign'
 METHODS = ('sign', 'approx_sign')
@@ -86,6 +85,8 @@ def _fuse(graph, activations, moved):
 
 @functools.lru_cache(maxsize=None)
 def _pattern(method, threshold, encoding):
+    from .quantizers import quantize_in_parts  # imports MXNet, and with it this module
+
     terms = quantize_in_parts(mx.sym, mx.sym.var('x'), method, 1, threshold, encoding)
     return SymbolJson.of(terms[0] + terms[1])
 
