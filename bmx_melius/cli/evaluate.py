@@ -1,7 +1,6 @@
 """``bmx-melius evaluate``: accuracy of a network on labelled images, and comparison with another network."""
 
 import os
-import shlex
 import sys
 
 from ..arguments import add_val_fraction, positive_int
@@ -246,8 +245,8 @@ def _advise_packing(exported):
     from ..nn.marks import read_marks
 
     if any(read_marks(node['attrs']) for node in SymbolJson.parse(exported.symbol_text, exported.symbol_file).nodes):
-        command = f'bmx-melius convert {shlex.quote(exported.prefix)} {shlex.quote(exported.prefix + "-packed")}'
-        print(f'note: MXNet computed the binary layers in float arithmetic; a packed network is faster: {command}', file=sys.stderr)
+        advice = f'a packed network is faster: {exported.packing_command}'
+        print(f'note: MXNet computed the binary layers in float arithmetic; {advice}', file=sys.stderr)
 
 
 def _with_progress(batches, numbers, total):

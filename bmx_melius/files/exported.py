@@ -19,6 +19,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 
 from ..errors import FileError, UserError, is_printable, similar
@@ -220,6 +221,11 @@ class Exported(os.PathLike):
             write_parameters(params_path, arrays)
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.description_file)
+
+    @property
+    def packing_command(self):
+        """The command that packs the network, into files beside these."""
+        return f'bmx-melius convert {shlex.quote(self.prefix)} {shlex.quote(self.prefix + "-packed")}'
 
     def copy_description(self, source):
         """Copy the description file of another form of the same network, an `Exported`, if there is one."""

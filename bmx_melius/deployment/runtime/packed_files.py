@@ -1,7 +1,6 @@
 """Reader of the files of packed networks that does not need MXNet."""
 
 import dataclasses
-import shlex
 
 from ...errors import UserError
 from ...files.exported import Exported
@@ -76,11 +75,10 @@ def _read_symbol(files):
     packed = [node for node in operators if node['op'] == NAME]
     foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
     if foreign:
-        command = f'bmx-melius convert {shlex.quote(files.prefix)} {shlex.quote(files.prefix + "-packed")}'
         beside = f' beside {"a packed operator" if len(packed) == 1 else f"{len(packed)} packed operators"}' if packed else ''
         raise UserError(
             f'{path} has operators of MXNet{beside} ({", ".join(foreign)}): load it with MXNet,'
-            + (' SymbolBlock.imports' if packed else f' or convert it first: {command}')
+            + (' SymbolBlock.imports' if packed else f' or convert it first: {files.packing_command}')
         )
     if len(packed) != 1:
         raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
