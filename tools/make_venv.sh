@@ -60,6 +60,9 @@ if [ -e "$folder/.ready" ] && [ -z "$(find "$@" -prune -newer "$folder/.ready")"
     exit
 fi
 
+# Making an environment empties its folder, which other checkouts may use as well if it is a link.
+[ ! -L "$folder" ] || fail "$folder is a link to $(readlink "$folder"), whose environment is not ready; set it up where it is, or remove the link"
+
 echo "Setting up $folder with Python $("$python" -c "$version"), once; this takes a few minutes ..." >&2
 rm -f "$folder"/.ready*
 step() {

@@ -336,6 +336,16 @@ def test_each_step_of_the_set_up_is_announced_and_nothing_where_none_is_needed(t
     assert make_environment(tmp_path, SLOW, tmp_path / 'venv') == (0, [])
 
 
+def test_a_link_to_the_environment_of_another_folder_is_refused_before_anything_in_it_is_removed(tmp_path):
+    others, link = tmp_path / 'others', tmp_path / 'venv'
+    others.mkdir()
+    (others / 'file').touch()
+    link.symlink_to(others)
+    status, lines = make_environment(tmp_path, SLOW, link)
+    assert status == 1 and len(lines) == 1 and f'is a link to {others}' in lines[0]
+    assert (others / 'file').exists() and not (tmp_path / 'made').exists()
+
+
 def test_the_environment_is_made_again_when_a_file_has_changed_or_the_python_differs(tmp_path):
     made, ready = tmp_path / 'made', tmp_path / 'venv' / '.ready'
     for times, interpreter in ((1, SLOW), (1, SLOW), (2, SLOW + 'echo other\n')):
