@@ -1,9 +1,9 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
 Importing this package does not import MXNet. The names that need it (`bmx_melius.with_mxnet`) are loaded when one is first used
-(PEP 562); where MXNet is not installed, they raise ModuleNotFoundError, and only `Session`, which runs packed networks, `import_onnx`,
-which makes them of ONNX models, and `InputSpec` are available. Whichever of the two packages is imported first, MXNet has the optimizer
-``radam`` and the operator ``bmx_melius_packed`` as soon as both are.
+(PEP 562); where MXNet is not installed, they raise ModuleNotFoundError, and only `Session`, which runs packed networks, `import_onnx` and
+`import_torch`, which make them of networks of other libraries, and `InputSpec` are available. Whichever of the two packages is imported
+first, MXNet has the optimizer ``radam`` and the operator ``bmx_melius_packed`` as soon as both are.
 """
 
 import importlib as _importlib
@@ -20,6 +20,7 @@ from .process import ignore_invalid_thread_count as _ignore_invalid_thread_count
 
 if _typing.TYPE_CHECKING:  # type checkers do not look into __getattr__
     from .deployment.onnx.conversion import import_onnx
+    from .deployment.pytorch.conversion import import_torch
     from .deployment.runtime.session import Session
     from .vision.preprocessing import InputSpec
     from .with_mxnet import *  # noqa: F403
@@ -28,6 +29,7 @@ _WITHOUT_MXNET = {  # name -> its module
     'Session': '.deployment.runtime.session',
     'InputSpec': '.vision.preprocessing',
     'import_onnx': '.deployment.onnx.conversion',
+    'import_torch': '.deployment.pytorch.conversion',
 }
 
 
@@ -66,8 +68,8 @@ def _imported(name: str) -> _typing.Any:
             return _importlib.import_module(f'{__name__}.{name}')
         if not available:
             message = (
-                f'bmx_melius.{name} needs MXNet, which is not installed ({_how_to_install_mxnet()}); only Session, import_onnx and '
-                'InputSpec work without MXNet'
+                f'bmx_melius.{name} needs MXNet, which is not installed ({_how_to_install_mxnet()}); only Session, import_onnx, '
+                'import_torch and InputSpec work without MXNet'
             )
             raise ModuleNotFoundError(message, name='mxnet')
         public = _importlib.import_module('.with_mxnet', __name__)

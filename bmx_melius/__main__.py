@@ -23,6 +23,7 @@ COMMANDS = (  # modules of `cli`
     'convert',
     'export_onnx',
     'export_c',
+    'import_torch',
     'import_onnx',
     'import_larq',
     'import_bmxnet',
@@ -59,7 +60,8 @@ examples:
   bmx-melius models '*melius*'                # networks of the zoo: accuracy, operations, size, weights
   bmx-melius summary meliusnet22              # operations, parameters and size of each layer
   bmx-melius convert out/best out/packed      # binary layers to bit operations
-  bmx-melius import-onnx net.onnx packed      # a network trained with PyTorch or another library, by ONNX
+  bmx-melius import-torch nets:bireal packed --weights net.pth --input-shape 1,3,224,224    # a network trained with PyTorch
+  bmx-melius import-onnx net.onnx packed      # a network trained with another library, by ONNX
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network trained with Larq
   bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # a BMXNet-v2 checkpoint
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, in float arithmetic

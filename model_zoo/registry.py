@@ -14,8 +14,9 @@ from mxnet.gluon import HybridBlock
 from bmx_melius.errors import UserError, did_you_mean
 from bmx_melius.nn.fine_tuning import load_weights
 from bmx_melius.reporting import LOG
+from bmx_melius.user_functions import find_function
 
-from .user_functions import build, find_function, is_path
+from .user_functions import build, is_path
 
 Context = Union[mx.Context, List[mx.Context]]
 _CLASSES = 1000  # of ImageNet

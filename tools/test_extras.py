@@ -53,6 +53,26 @@ for label in 'ab':
         PIL.Image.fromarray(np.random.RandomState(number).randint(0, 255, (40, 40, 3), np.uint8)).save(folder / f'{number}.png')
 """
 
+TORCH = """
+import torch
+from torch import nn
+import bmx_melius as bmx
+
+class Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+class BinaryConv(nn.Conv2d):
+    def forward(self, x):
+        return nn.functional.conv2d(Sign.apply(x), Sign.apply(self.weight), None, 1, 1)
+
+def network():
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), BinaryConv(8, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    torch.manual_seed(0)
+    return nn.Sequential(*layers)
+"""
+
 TESTED = [TESTS / name for name in ('test_arithmetic.py', 'deployment/runtime/test_session.py', 'deployment/export/test_onnx.py')]
 
 # Extra -> commands that use what it installs; '' is the package without extras. `python -c` takes its program from the table below.
@@ -61,6 +81,15 @@ USES = {
     'demo': [f'{TRAIN} --dataset digits', 'bmx-melius evaluate run/meliusnet_flex digits'],
     'tensorboard': [f'{TRAIN} --dataset dummy --input-size 32 --batch-size 4 --tensorboard'],
     'onnx': ['bmx-melius export-onnx net net.onnx --input-shape 1,3,32,32', 'python -c ONNX'],
+    'torch': [
+        'python -c TORCH_FILE',
+        'bmx-melius import-torch net_of_torch:network packed2 --weights net.pth --input-shape 1,3,16,16 --zero-is-positive',
+        *(
+            f'bmx-melius import-torch net_of_torch:network packed2 --input-shape 1,3,16,16 --zero-is-positive --exporter {name}'
+            for name in ('torchscript', 'dynamo')
+        ),
+        f'python -m pytest -q -p no:cacheprovider {TESTS}/deployment/pytorch',
+    ],
     'larq': ['python -c LARQ'],
     'score': ['bmx-melius score packed photos --output scores', 'python -c PARQUET'],
     'ray': ['bmx-melius score packed photos --output scores --engine ray', 'python -c PARQUET'],
@@ -71,8 +100,13 @@ USES = {
 }
 # Extras that pip cannot install by itself -> the reason.
 NOT_TESTED = {'horovod': 'is compiled against an installed MXNet, by the commands in docs/distributed.md'}
+BESIDE = {'torch': 'test'}  # extra -> one that is installed with it, for its commands
 PROGRAMS = {
     'SERVE': SERVE,
+    'TORCH_FILE': (
+        f'open("net_of_torch.py", "w").write({TORCH!r}); import net_of_torch, torch; '
+        'torch.save({"state_dict": torch.nn.DataParallel(net_of_torch.network()).state_dict()}, "net.pth")'
+    ),
     'ONNX': 'import numpy as n, onnxruntime as o; o.InferenceSession("net.onnx").run(None, {"data": n.zeros((1, 3, 32, 32), "f")})',
     'LARQ': 'import h5py, model_zoo; h5py.File("x.h5", "w").close(); print(model_zoo.load_larq_parameters)',
     'PARQUET': 'import pyarrow.parquet as p; assert p.read_table("scores").num_rows == 6',
@@ -117,7 +151,8 @@ def failure_of(extra, wheel, folder):
     environment['PATH'] = f'{folder / "venv" / "bin"}:{environment["PATH"]}'
     work = folder / 'work'
     work.mkdir(parents=True)
-    install = ['python', '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', f'{wheel}[{extra}]' if extra else str(wheel)]
+    extras = ','.join(filter(None, [extra, BESIDE.get(extra)]))
+    install = ['python', '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', f'{wheel}[{extras}]' if extras else str(wheel)]
     steps = [[sys.executable, '-m', 'venv', str(folder / 'venv')], install, ['python', '-c', FILES]]
     for command in USES[extra]:
         words = [str(work / 'site') if word == 'SITE' else word for word in command.split()]

@@ -195,10 +195,15 @@ class Exported(os.PathLike):
         with scratch_folder(os.path.dirname(self.prefix) or '.') as scratch:
             written = Exported(os.path.join(scratch, 'network'))
             net.export(written.prefix)
-            for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):
-                with replacing(own) as temporary:
-                    shutil.copyfile(file, temporary)
+            self.copy(written)
         write_json(self.description_file, fields)
+
+    def copy(self, source):
+        """Copy the parameters and the symbol of `source`, an `Exported`. Each file replaces an older one; its description is removed."""
+        for file, own in ((source.parameter_file(0), self.parameter_file(0)), (source.symbol_file, self.symbol_file)):
+            with replacing(own) as temporary:
+                shutil.copyfile(file, temporary)
+        self._remove_description_file()
 
     def write_symbol(self, symbol, arrays, fields=None):
         """Write a symbol and its arrays. An older pair is replaced after both new files are complete, and its description is removed.
@@ -219,6 +224,9 @@ class Exported(os.PathLike):
             with open(symbol_path, 'w', encoding='utf-8') as file:
                 file.write(symbol)
             write_parameters(params_path, arrays)
+        self._remove_description_file()
+
+    def _remove_description_file(self):
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.description_file)
 

@@ -57,6 +57,7 @@ def runs_here(command):
     """Return whether a command is quick and its requirements are met: Graphviz, the engine, ImageNet, PyArrow. `serve` does not end."""
     available = {
         'serve': False,
+        'import-torch': False,
         'import-onnx': importlib.util.find_spec('onnxruntime'),
         'score': importlib.util.find_spec('pyarrow'),
         'pack-images': False,

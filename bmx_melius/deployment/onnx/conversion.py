@@ -24,7 +24,7 @@ from .layout import with_channels_second
 from .merging import with_merged_channels
 from .reading_back import read_back
 from .stored_programs import stored_program
-from .ties import share_of_ties, with_comparisons
+from .ties import TiesError, share_of_ties, with_comparisons
 from .translation import Translator
 from .trial import tried
 
@@ -264,7 +264,7 @@ def _require_permission(model, translator, zero_is_positive):
     if not zero_is_positive:
         name, step = next(iter(translator.signs_with_ties.items()))
         others = f' and {len(translator.signs_with_ties) - 1} more' if len(translator.signs_with_ties) > 1 else ''
-        raise UserError(
+        raise TiesError(
             f'{model.path}: the value {name}{others} is a sign that is 0 where its argument is 0 (here in {step.tie_channels} of '
             f'{step.levels.shape[1]} channels), as torch.sign is: three levels, and a bit has two. Give --zero-is-positive '
             '(zero_is_positive=True) to take 1 there'

@@ -6,7 +6,12 @@ rounding errors (`exact_sums`).
 
 import numpy as np
 
+from ...errors import UserError
 from .model import import_onnx_package
+
+
+class TiesError(UserError):
+    """Signs that are 0 where their argument is 0, without the permission to take 1 there."""
 
 
 def with_comparisons(evaluator, steps):

@@ -17,7 +17,7 @@ from bmx_melius.files.exported import Exported
 from bmx_melius.files.parameters import read_arrays
 
 WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')
-OPTIONAL = ('h5py', 'sklearn', 'onnx', 'onnxruntime', 'tensorboardX')
+OPTIONAL = ('h5py', 'sklearn', 'onnx', 'onnxruntime', 'tensorboardX', 'torch')
 BLOCKED = """\
 import json, sys
 missing, arguments = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -168,18 +168,19 @@ def test_with_mxnet_commands_name_only_the_missing_package_that_they_need(folder
         'evaluate packed glyphs',
         'evaluate packed digits',
         'export-onnx packed packed.onnx',
+        'import-torch nets:net other --input-shape 1,3,8,8',
         'import-larq image.jpg other --model meliusnet22',
     ]
     results, printed = run_commands(('graphviz', 'matplotlib', 'cv2', *OPTIONAL), commands, folder)
     assert results[commands[0]][0] == 0 and 'OPs' in printed
-    needed = ['graphviz', 'matplotlib', '', 'scikit-learn', 'onnx', 'h5py']
+    needed = ['graphviz', 'matplotlib', '', 'scikit-learn', 'onnx', 'torch', 'h5py']
     for command, package in zip(commands[1:], needed):
         status, lines = results[command]
         assert status == 2 and lines[-1].startswith('error: ') and 'mxnet' not in lines[-1], (command, lines)
         assert package in lines[-1], (command, lines)
 
 
-WITHOUT_MXNET = ['InputSpec', 'Session', 'UserError', '__version__', 'import_onnx']
+WITHOUT_MXNET = ['InputSpec', 'Session', 'UserError', '__version__', 'import_onnx', 'import_torch']
 
 
 def test_names_that_need_mxnet_say_it_and_others_are_listed():
