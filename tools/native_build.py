@@ -1,7 +1,7 @@
 """Build of the C++ code in ``bmx_melius/csrc``: two shared libraries, compiled by setup.py if there is a compiler.
 
 ``_engine.so``    the engine, independent of Python and MXNet
-``_mxnet_op.so``  the operators for MXNet, from mxnet_op.cc and mxnet_binarize.cc, the engine's reader of programs, which also infers
+``_mxnet_op.so``  the operators for MXNet, from `OPERATOR_SOURCES`, the engine's reader of programs, which also infers
                   shapes (``program``), and the two files of MXNet's extension interface in its wheel
 
 CMakeLists.txt builds the engine as a library for C and C++, by the same rows of compile_flags.txt. Neither description replaces the other:
@@ -33,7 +33,7 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools requires paths relative to setup.py
-OPERATOR_SOURCES = ('mxnet_op.cc', 'mxnet_binarize.cc')
+OPERATOR_SOURCES = ('mxnet_op.cc', 'mxnet_binarize.cc', 'mxnet_convolution.cc', 'training_avx512.cc')
 SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 
@@ -212,7 +212,8 @@ def _build_operator(compiler, sources, headers, objects, target):
     openmp = _openmp(compiler)
     flags = [*FLAGS, *openmp, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
     # the objects of the shared folder belong to the engine, which has been built before
-    jobs = [(source, flags if source.name in OPERATOR_SOURCES else [*FLAGS, *THREADS]) for source in sources]
+    shared = [(source, [*FLAGS, *THREADS]) for source in sources if source.name not in OPERATOR_SOURCES]
+    jobs = [*engine_jobs([source for source in sources if source.name in OPERATOR_SOURCES], known_instruction_sets(compiler), flags), *shared]
     jobs.append((mxnet / 'src' / 'lib_api.cc', [*flags, '-w']))
     _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN', *openmp])
 

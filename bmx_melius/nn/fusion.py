@@ -3,7 +3,9 @@
 Layers consist of MXNet's own operators, and so does everything that is exported. Where MXNet prepares the graph of a hybridized block for
 execution, the operators of a sign with its straight-through estimator, nine or more, become one, ``bmx_melius_sign``, with the same
 values and gradients, bit for bit. It makes one pass over the map forward and one backward, and keeps one array instead of three for the
-latter.
+latter. On processors that have kernels for it, the sign and the binary convolution that reads it become one operator,
+``bmx_melius_convolution``: it counts bits for its value, which is the same, and selects numbers by bits for the gradients, which are the
+same but for the order of their sums.
 """
 
 import collections
@@ -12,10 +14,14 @@ import os
 
 import mxnet as mx
 
-from ..files.symbol_json import VARIABLE, SymbolJson
-from .marks import ACTIVATION, ACTIVATION_INPUT, read_marks
+from ..deployment.runtime import engine
+from ..files.symbol_json import VARIABLE, SymbolJson, integers, truth
+from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, read_marks
 
 OPERATOR = 'bmx_melius_sign'
+CONVOLUTION_OPERATOR = 'bmx_melius_convolution'
+GEOMETRY = {'stride': (1, 1), 'pad': (0, 0), 'dilate': (1, 1)}  # attributes of a Convolution and their defaults
+MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients of a value with eight readers in place, see `_fuse`
 METHODS = ('sign', 'approx_sign')
 SWITCH = 'BMX_MELIUS_FUSION'  # environment variable: with 0, MXNet's operators are executed
 
@@ -66,6 +72,9 @@ def fused(symbol):
         node['inputs'] = [moved.get(entry[0], entry) for entry in node['inputs']]
     graph.heads = [moved.get(entry[0], entry) for entry in graph.heads]
     graph.drop_unused()
+    if _has_convolution():
+        _fuse_convolutions(graph)
+        graph.drop_unused()
     result = mx.sym.load_json(graph.text())
     assert result.list_inputs() == symbol.list_inputs()  # executable graphs get them by position
     return result
@@ -81,6 +90,56 @@ def _fuse(graph, activations, moved):
     if all(others == attributes for _, others in activations.values()):
         graph.replace(first, OPERATOR, [[reshape, 0, 0]], attributes)
         moved.update({index: [first, 0, 0] for index, _ in activations.values()})
+
+
+@functools.lru_cache(maxsize=None)
+def _has_convolution():
+    """Return whether `CONVOLUTION_OPERATOR` is compiled, and supported by this processor and the instruction set that is chosen."""
+    chosen, available = engine.instruction_sets()
+    sets = available[: available.index(chosen) + 1]
+    return 'avx512' in sets and CONVOLUTION_OPERATOR in mx.operator.get_all_registered_operators()
+
+
+def _fuse_convolutions(graph):
+    """Replace fused signs, and the binary convolutions that read them, by one operator each, where each sign has one reader."""
+    readers = collections.Counter(entry[0] for node in graph.nodes for entry in node['inputs'])
+    readers.update(entry[0] for entry in graph.heads)
+    found = collections.defaultdict(list)  # latent weights -> convolutions
+    for index, node in enumerate(graph.nodes):
+        sign = graph.nodes[node['inputs'][0][0]] if node['inputs'] else node
+        if _is_binary_convolution(node) and sign['op'] == OPERATOR and readers[node['inputs'][0][0]] == 1:
+            found[_latent_weight(graph, node['inputs'][1][0])].append((index, sign))
+    for convolutions in found.values():
+        if len(convolutions) <= MOST_READERS:
+            for index, sign in convolutions:
+                _fuse_convolution(graph, index, sign)
+
+
+def _is_binary_convolution(node):
+    """Return whether a node is a convolution of bits with signs that `CONVOLUTION_OPERATOR` can compute."""
+    attributes, facts = node['attrs'], read_marks(node['attrs'])
+    return (
+        facts.get('role') == CONVOLUTION
+        and (facts['sign'], facts['bits'], facts['encoding']) == ('1', '1', 'bit')
+        and len(integers(attributes['kernel'])) == 2
+        and attributes.get('num_group', '1') == '1'
+    )
+
+
+def _latent_weight(graph, index):
+    """Return the position of the variable from which a quantized weight is computed."""
+    while graph.nodes[index]['op'] != VARIABLE:
+        index = graph.nodes[index]['inputs'][0][0]
+    return index
+
+
+def _fuse_convolution(graph, index, sign):
+    node = graph.nodes[index]
+    geometry = {name: integers(node['attrs'].get(name, '')) or default for name, default in GEOMETRY.items()}
+    attributes = {name: ','.join(map(str, numbers)) for name, numbers in geometry.items()}
+    attributes.update({name: sign['attrs'][name] for name in ('method', 'threshold')})
+    attributes['no_bias'] = str(int(truth(node['attrs'].get('no_bias', 'False'))))
+    graph.replace(index, CONVOLUTION_OPERATOR, [sign['inputs'][0], *node['inputs'][1:]], attributes)
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,0 +1,155 @@
+// The MXNet operator `bmx_melius_convolution`: the sign of an activation, encoded as bits, and the binary convolution
+// that reads it, with their gradients.
+//
+// Inputs: the activation (N, C, H, W), the weights (filters, C, kernel) with the values -1 and +1, and, unless `no_bias`
+// is set, a bias. nn/fusion.py puts it in the place of `bmx_melius_sign` and MXNet's Convolution, in graphs that are
+// executed, on processors that have kernels for it. As there, it keeps nothing but its inputs, and a gradient is always
+// written, never added.
+#include <mxnet/lib_api.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include "kernels/common/binary_training.h"
+
+namespace {
+
+using mxnet::ext::MXReturnValue;
+using mxnet::ext::MXTensor;
+using Attributes = std::unordered_map<std::string, std::string>;
+using Shape = std::vector<unsigned int>;
+
+MXReturnValue fail(const char* text) {
+    MX_ERROR_MSG << "bmx_melius_convolution: " << text;
+    return mxnet::ext::MX_FAIL;
+}
+
+struct Pair {
+    int h, w;
+};
+
+Pair pair_of(const Attributes& attributes, const char* name) {
+    Pair result = {0, 0};
+    std::sscanf(attributes.at(name).c_str(), "%d,%d", &result.h, &result.w);
+    return result;
+}
+
+bool has_bias(const Attributes& attributes) { return attributes.at("no_bias") == "0"; }
+
+int out_size(int size, int kernel, int stride, int pad, int dilation) {
+    return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+// The layer for an activation and weights of these shapes.
+template <class Sizes>
+bmx::BinaryTraining layer_of(const Attributes& attributes, const Sizes& x, const Sizes& weight) {
+    const Pair stride = pair_of(attributes, "stride"), pad = pair_of(attributes, "pad");
+    const Pair dilation = pair_of(attributes, "dilate");
+    bmx::BinaryTraining layer;
+    layer.images = int(x[0]);
+    layer.channels = int(x[1]);
+    layer.height = int(x[2]);
+    layer.width = int(x[3]);
+    layer.filters = int(weight[0]);
+    layer.kernel_h = int(weight[2]);
+    layer.kernel_w = int(weight[3]);
+    layer.stride_h = stride.h;
+    layer.stride_w = stride.w;
+    layer.pad_h = pad.h;
+    layer.pad_w = pad.w;
+    layer.dilation_h = dilation.h;
+    layer.dilation_w = dilation.w;
+    layer.out_height = out_size(layer.height, layer.kernel_h, stride.h, pad.h, dilation.h);
+    layer.out_width = out_size(layer.width, layer.kernel_w, stride.w, pad.w, dilation.w);
+    layer.threshold = float(std::stod(attributes.at("threshold")));
+    layer.triangular = attributes.at("method") == "approx_sign";
+    return layer;
+}
+
+#ifdef BMX_HAVE_AVX512
+
+void* aligned(void* memory) { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory) + 63) / 64 * 64); }
+
+// Returns working memory of MXNet, or nullptr.
+void* working_memory(const mxnet::ext::OpResource& resource, size_t size) {
+    size += 64;
+    return size > size_t(std::numeric_limits<int>::max()) ? nullptr : aligned(resource.alloc_cpu(int(size)));
+}
+
+MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
+                      const mxnet::ext::OpResource& resource) {
+    MXTensor &x = (*inputs)[0], &weight = (*inputs)[1];
+    const bmx::BinaryTraining layer = layer_of(attributes, x.shape, weight.shape);
+    const int threads = omp_get_max_threads();
+    void* memory = working_memory(resource, bmx::forward_bytes_avx512(layer, threads));
+    if (!memory) {
+        return fail("the map is too large");
+    }
+    const float* bias = has_bias(attributes) ? (*inputs)[2].data<float>() : nullptr;
+    bmx::forward_avx512(layer, threads, memory, x.data<float>(), weight.data<float>(), bias, (*outputs)[0].data<float>());
+    return mxnet::ext::MX_SUCCESS;
+}
+
+MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
+                       const mxnet::ext::OpResource& resource) {
+    MXTensor &outer = (*inputs)[0], &x = (*inputs)[1], &weight = (*inputs)[2];
+    const bmx::BinaryTraining layer = layer_of(attributes, x.shape, weight.shape);
+    const int threads = omp_get_max_threads();
+    void* memory = working_memory(resource, bmx::backward_bytes_avx512(layer, threads));
+    if (!memory) {
+        return fail("the map is too large");
+    }
+    bmx::backward_avx512(layer, threads, memory, outer.data<float>(), x.data<float>(), weight.data<float>(),
+                         (*outputs)[0].data<float>(), (*outputs)[1].data<float>(),
+                         has_bias(attributes) ? (*outputs)[2].data<float>() : nullptr);
+    return mxnet::ext::MX_SUCCESS;
+}
+
+MXReturnValue parse_attributes(const Attributes& attributes, int* inputs, int* outputs) {
+    *inputs = has_bias(attributes) ? 3 : 2;
+    *outputs = 1;
+    return mxnet::ext::MX_SUCCESS;
+}
+
+bool known(const Shape& shape, size_t axes) {
+    return shape.size() == axes &&
+           std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
+}
+
+MXReturnValue infer_shape(const Attributes& attributes, std::vector<Shape>* inputs, std::vector<Shape>* outputs) {
+    const Shape &x = (*inputs)[0], &weight = (*inputs)[1];
+    if (known(x, 4) && known(weight, 4)) {
+        const bmx::BinaryTraining layer = layer_of(attributes, x, weight);
+        outputs->front() = {x[0], weight[0], unsigned(layer.out_height), unsigned(layer.out_width)};
+        if (has_bias(attributes)) {
+            (*inputs)[2] = {weight[0]};
+        }
+    }  // else a size is unknown: MXNet calls again when more are known
+    return mxnet::ext::MX_SUCCESS;
+}
+
+MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vector<int>* outputs) {
+    for (int& type : *inputs) {
+        if (type >= 0 && type != mxnet::ext::kFloat32) {
+            return fail("the inputs must be float32");
+        }
+        type = mxnet::ext::kFloat32;
+    }
+    outputs->front() = mxnet::ext::kFloat32;
+    return mxnet::ext::MX_SUCCESS;
+}
+
+REGISTER_OP(bmx_melius_convolution)
+    .setForward(forward, "cpu")
+    .setBackward(backward, "cpu")
+    .setParseAttrs(parse_attributes)
+    .setInferType(infer_type)
+    .setInferShape(infer_shape);
+
+#endif
+
+}  // namespace
