@@ -35,11 +35,11 @@ _WITHOUT_MXNET = {  # name -> its module
 
 def _register_with_mxnet() -> None:
     from . import optimizers  # noqa: F401  registers RAdam
-    from .deployment.runtime import mxnet_operator
+    from .deployment.runtime import engine, mxnet_operator
     from .nn import fusion
 
     mxnet_operator.register()
-    fusion.register()
+    fusion.register(engine.instruction_sets)
 
 
 if 'mxnet' not in _sys.modules:

@@ -213,7 +213,10 @@ def _build_operator(compiler, sources, headers, objects, target):
     flags = [*FLAGS, *openmp, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
     # the objects of the shared folder belong to the engine, which has been built before
     shared = [(source, [*FLAGS, *THREADS]) for source in sources if source.name not in OPERATOR_SOURCES]
-    jobs = [*engine_jobs([source for source in sources if source.name in OPERATOR_SOURCES], known_instruction_sets(compiler), flags), *shared]
+    jobs = [
+        *engine_jobs([source for source in sources if source.name in OPERATOR_SOURCES], known_instruction_sets(compiler), flags),
+        *shared,
+    ]
     jobs.append((mxnet / 'src' / 'lib_api.cc', [*flags, '-w']))
     _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN', *openmp])
 

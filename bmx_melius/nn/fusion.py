@@ -4,17 +4,17 @@ Layers consist of MXNet's own operators, and so does everything that is exported
 execution, the operators of a sign with its straight-through estimator, nine or more, become one, ``bmx_melius_sign``, with the same
 values and gradients, bit for bit. It makes one pass over the map forward and one backward, and keeps one array instead of three for the
 latter. On processors that have kernels for it, the sign and the binary convolution that reads it become one operator,
-``bmx_melius_convolution``: it counts bits for its value, which is the same, and selects numbers by bits for the gradients, which are the
-same but for the order of their sums.
+``bmx_melius_convolution``. It counts bits for its value, which is exact, as MXNet's is for the method ``sign``. For its gradients it
+looks up sums of numbers by bits: they are MXNet's but for the order of additions, and do not depend on the number of threads.
 """
 
 import collections
 import functools
 import os
+from typing import Any, Callable, Dict
 
 import mxnet as mx
 
-from ..deployment.runtime import engine
 from ..files.symbol_json import VARIABLE, SymbolJson, integers, truth
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, read_marks
 
@@ -23,11 +23,16 @@ CONVOLUTION_OPERATOR = 'bmx_melius_convolution'
 GEOMETRY = {'stride': (1, 1), 'pad': (0, 0), 'dilate': (1, 1)}  # attributes of a Convolution and their defaults
 MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients of a value with eight readers in place, see `_fuse`
 METHODS = ('sign', 'approx_sign')
+_processor: Dict[str, Callable[[], Any]] = {}  # 'instruction_sets': the function that `register` is given
 SWITCH = 'BMX_MELIUS_FUSION'  # environment variable: with 0, MXNet's operators are executed
 
 
-def register():
-    """Let MXNet execute the graphs of hybridized blocks with fused operators from now on, if they have been compiled."""
+def register(instruction_sets):
+    """Let MXNet execute the graphs of hybridized blocks with fused operators from now on, if they have been compiled.
+
+    `instruction_sets()` returns the chosen instruction set and all that are available, the best one last.
+    """
+    _processor['instruction_sets'] = instruction_sets
     available = OPERATOR in mx.operator.get_all_registered_operators() and not mx.runtime.Features().is_enabled('CUDA')
     if available and os.environ.get(SWITCH) != '0' and not isinstance(mx.nd.CachedOp, _FusedCachedOp):
         mx.nd.CachedOp = _FusedCachedOp(mx.nd.CachedOp)
@@ -95,8 +100,8 @@ def _fuse(graph, activations, moved):
 @functools.lru_cache(maxsize=None)
 def _has_convolution():
     """Return whether `CONVOLUTION_OPERATOR` is compiled, and supported by this processor and the instruction set that is chosen."""
-    chosen, available = engine.instruction_sets()
-    sets = available[: available.index(chosen) + 1]
+    chosen, available = _processor['instruction_sets']()
+    sets = available[: available.index(chosen) + 1] if chosen else ()
     return 'avx512' in sets and CONVOLUTION_OPERATOR in mx.operator.get_all_registered_operators()
 
 
@@ -106,40 +111,59 @@ def _fuse_convolutions(graph):
     readers.update(entry[0] for entry in graph.heads)
     found = collections.defaultdict(list)  # latent weights -> convolutions
     for index, node in enumerate(graph.nodes):
-        sign = graph.nodes[node['inputs'][0][0]] if node['inputs'] else node
-        if _is_binary_convolution(node) and sign['op'] == OPERATOR and readers[node['inputs'][0][0]] == 1:
-            found[_latent_weight(graph, node['inputs'][1][0])].append((index, sign))
+        if read_marks(node['attrs']).get('role') == CONVOLUTION and _is_plain(node['attrs']):
+            sign, weight = (graph.nodes[entry[0]] for entry in node['inputs'][:2])
+            scale = _scale_of(weight)
+            latent = _latent_weight(graph, node['inputs'][1] if scale == '1' else weight['inputs'][0])
+            if sign['op'] == OPERATOR and sign['attrs']['encoding'] == 'bit' and readers[node['inputs'][0][0]] == 1 and latent:
+                found[latent[0]].append((index, sign, scale))
     for convolutions in found.values():
         if len(convolutions) <= MOST_READERS:
-            for index, sign in convolutions:
-                _fuse_convolution(graph, index, sign)
+            for index, sign, scale in convolutions:
+                _fuse_convolution(graph, index, sign, scale)
 
 
-def _is_binary_convolution(node):
-    """Return whether a node is a convolution of bits with signs that `CONVOLUTION_OPERATOR` can compute."""
-    attributes, facts = node['attrs'], read_marks(node['attrs'])
-    return (
-        facts.get('role') == CONVOLUTION
-        and (facts['sign'], facts['bits'], facts['encoding']) == ('1', '1', 'bit')
-        and len(integers(attributes['kernel'])) == 2
-        and attributes.get('num_group', '1') == '1'
-    )
+def _is_plain(attributes):
+    """Return whether a Convolution has two spatial axes and one group."""
+    return len(integers(attributes['kernel'])) == 2 and attributes.get('num_group', '1') == '1'
 
 
-def _latent_weight(graph, index):
-    """Return the position of the variable from which a quantized weight is computed."""
-    while graph.nodes[index]['op'] != VARIABLE:
-        index = graph.nodes[index]['inputs'][0][0]
-    return index
+def _scale_of(weight):
+    """Return the factor of the signs of a weight, a str: 2 where the layer returns products of signs, else 1."""
+    return '2' if weight['op'] == '_mul_scalar' and float(weight['attrs']['scalar']) == 2 else '1'
 
 
-def _fuse_convolution(graph, index, sign):
+def _latent_weight(graph, entry):
+    """Return the entry whose sign a quantized weight is, with any gradient: sign + (surrogate - BlockGrad(surrogate)); else None."""
+
+    def inputs(entry, operator):
+        node = graph.nodes[entry[0]]
+        return node['inputs'] if node['op'] == operator else [None, None]
+
+    rounded, zero = inputs(entry, 'elemwise_add')
+    if rounded is None:
+        return None
+    surrogate, blocked = inputs(zero, 'elemwise_sub')
+    value, *_ = inputs(rounded, 'BlockGrad')
+    if surrogate is None or value is None or inputs(blocked, 'BlockGrad')[0] != surrogate:
+        return None
+    return _match(graph, value[0], _sign_pattern())
+
+
+def _fuse_convolution(graph, index, sign, scale):
     node = graph.nodes[index]
     geometry = {name: integers(node['attrs'].get(name, '')) or default for name, default in GEOMETRY.items()}
     attributes = {name: ','.join(map(str, numbers)) for name, numbers in geometry.items()}
-    attributes.update({name: sign['attrs'][name] for name in ('method', 'threshold')})
+    attributes.update({name: sign['attrs'][name] for name in ('method', 'threshold')}, scale=scale)
     attributes['no_bias'] = str(int(truth(node['attrs'].get('no_bias', 'False'))))
     graph.replace(index, CONVOLUTION_OPERATOR, [sign['inputs'][0], *node['inputs'][1:]], attributes)
+
+
+@functools.lru_cache(maxsize=None)
+def _sign_pattern():
+    from .quantizers import sign
+
+    return SymbolJson.of(sign(mx.sym, mx.sym.var('x')))
 
 
 @functools.lru_cache(maxsize=None)

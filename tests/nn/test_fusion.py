@@ -1,4 +1,7 @@
-"""Fused operators in the graphs of hybridized blocks: the same bits as MXNet's operators, and nothing of them in exported networks."""
+"""Fused operators in the graphs of hybridized blocks: the same bits as MXNet's operators, and nothing of them in exported networks.
+
+Gradients of fused convolutions differ from MXNet's by rounding: they are compared with those in float64.
+"""
 
 import multiprocessing
 import threading
@@ -15,17 +18,20 @@ from model_zoo import get_model
 
 pytestmark = needs_operator
 
+needs_convolution = pytest.mark.skipif(not fusion._has_convolution(), reason='no kernels for this processor')
+
 STATIC = pytest.mark.parametrize('static', [False, True], ids=['hybrid', 'static'])
 
 
-def fused_in(symbol):
-    return fusion.fused(symbol).tojson().count(f'"{fusion.OPERATOR}"')
+def fused_in(symbol, operator=fusion.OPERATOR):
+    return fusion.fused(symbol).tojson().count(f'"{operator}"')
 
 
 @pytest.fixture()
 def run_both(monkeypatch):
-    """The function that returns the results of `run()` with MXNet's operators and with fused ones, each in newly prepared graphs."""
+    """The function that returns the results of `run()` with MXNet's operators and with fused signs, each in newly prepared graphs."""
     fused = fusion.fused
+    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
 
     def run_both(run):
         results = []
@@ -165,13 +171,14 @@ def test_executed_graphs_have_one_operator_per_activation_and_exported_networks_
     net.hybridize()
     net(mx.nd.ones((1, 8, 6, 6)))
     operators = [node['op'] for node in fusion.SymbolJson.of(executed[0]).nodes]
-    assert operators.count(fusion.OPERATOR) == 2 and 'abs' not in operators
+    operator = fusion.CONVOLUTION_OPERATOR if fusion._has_convolution() else fusion.OPERATOR
+    assert operators.count(operator) == 2 and 'abs' not in operators
     net.export(str(tmp_path / 'net'))
     assert fusion.OPERATOR not in (tmp_path / 'net-symbol.json').read_text()
     imported = mx.gluon.SymbolBlock.imports(f'{tmp_path}/net-symbol.json', ['data'], f'{tmp_path}/net-0000.params')
     imported.hybridize()
     np.testing.assert_array_equal(imported(mx.nd.ones((1, 8, 6, 6))).asnumpy(), net(mx.nd.ones((1, 8, 6, 6))).asnumpy())
-    assert fusion.OPERATOR in executed[1].tojson()
+    assert operator in executed[1].tojson()
 
 
 @pytest.mark.parametrize('dtype', ['float64', 'float16'])
@@ -251,3 +258,176 @@ def test_a_process_ends_while_it_trains_and_a_variable_switches_fusion_off(switc
         BMX_MELIUS_FUSION=switch,
     )
     assert done.stdout.strip() == expected and done.stderr == ''
+
+
+# --- convolutions -----------------------------------------------------------------------------------------------------------------------
+
+
+def layer_results(make, x, dtype='float32', request='write'):
+    """Return output, gradient of the input and of the latent weight of a binary layer."""
+    layer = make()
+    layer.cast(dtype)
+    layer.initialize()
+    layer.hybridize(static_alloc=True, static_shape=True)
+    x = mx.nd.array(x, dtype=dtype)
+    layer(x)
+    weight = layer.qconv.weight
+    weight.set_data(mx.nd.array(np.random.default_rng(1).normal(size=weight.shape).astype(np.float32), dtype=dtype))
+    x.attach_grad(request)
+    outer = mx.nd.array(np.random.default_rng(2).normal(size=layer(x).shape).astype(np.float32), dtype=dtype)
+    for _ in range(2):
+        with mx.autograd.record():
+            y = layer(x)
+        y.backward(outer)
+    return [array.asnumpy() for array in (y, x.grad, weight.grad())]
+
+
+GEOMETRIES = {
+    'blocks of stage 1': ((2, 64, 28, 28), {'channels': 64}),
+    'channels and filters that fill no vector': ((2, 40, 9, 7), {'channels': 21}),
+    'one channel, one filter': ((2, 1, 5, 6), {'channels': 1}),
+    'many channels on few pixels': ((3, 256, 3, 3), {'channels': 70}),
+    'a wide map': ((1, 33, 3, 130), {'channels': 9}),
+    'stride': ((3, 64, 9, 8), {'channels': 70, 'strides': 2}),
+    'different strides, no padding': ((2, 32, 40, 17), {'channels': 16, 'strides': (3, 2), 'padding': 0}),
+    'a window of one pixel, with stride': ((2, 96, 7, 9), {'channels': 33, 'kernel_size': 1, 'strides': 2, 'padding': 0}),
+    'a large window, dilated': ((2, 33, 12, 11), {'channels': 17, 'kernel_size': (5, 3), 'padding': (2, 0), 'dilation': 2}),
+    'more than 16 taps': ((1, 5, 9, 9), {'channels': 4, 'kernel_size': 5, 'padding': 2}),
+    'much padding': ((1, 32, 5, 5), {'channels': 8, 'padding': 4}),
+    'products of signs': ((2, 32, 6, 6), {'channels': 8, 'no_offset': True}),
+    'scales': ((2, 32, 6, 6), {'channels': 8, 'apply_scaling': True}),
+    'a bias and a threshold of weights': ((2, 32, 6, 6), {'channels': 8, 'use_bias': True, 'weight_threshold': 1.0}),
+}
+
+
+@needs_convolution
+@pytest.mark.parametrize('method', fusion.METHODS)
+@pytest.mark.parametrize('shape, arguments', GEOMETRIES.values(), ids=GEOMETRIES)
+def test_a_convolution_has_the_same_bits_and_gradients_as_near_to_float64(monkeypatch, shape, arguments, method):
+    def make():
+        return bmx.BinaryConv2D(**{'kernel_size': 3, 'padding': 1, 'activation_method': method, **arguments})
+
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    x.ravel()[: min(8, x.size)] = [0, -0.0, 1e-45, -1e-45, 1.3, -1.3, 1.4, 1.0][: x.size]
+    assert fused_in(make()(mx.sym.var('data')), fusion.CONVOLUTION_OPERATOR) == 1
+    found = layer_results(make, x)
+    exact = layer_results(make, x, dtype='float64')
+    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    stock = layer_results(make, x)
+    if method == 'sign':
+        np.testing.assert_array_equal(found[0], stock[0])
+    else:  # a bit of MXNet's operators may be 1 - 2**-24: their surrogate can have the opposite sign
+        np.testing.assert_allclose(found[0], exact[0], rtol=1e-6, atol=1e-6)
+    for one, other, expected in zip(found[1:], stock[1:], exact[1:]):
+        scale = np.abs(expected).max()
+        error, of_mxnet = (np.sqrt(np.mean((array - expected) ** 2)) / scale for array in (one, other))
+        assert error < max(1.5 * of_mxnet, 1e-7), (error, of_mxnet)
+        np.testing.assert_array_equal(one == 0, other == 0)  # beyond the threshold
+
+
+@needs_convolution
+@pytest.mark.parametrize('special', [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_reach_the_same_results(monkeypatch, special):
+    def make():
+        return bmx.BinaryConv2D(5, 3, padding=1, strides=2)
+
+    x = np.random.default_rng(0).normal(size=(2, 40, 9, 9)).astype(np.float32)
+    x[1, 35, 4, 3] = special
+    found = layer_results(make, x)[0]
+    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    np.testing.assert_array_equal(found, layer_results(make, x)[0])
+    assert 0 < np.isnan(found).sum() < found.size
+
+
+@needs_convolution
+def test_gradients_of_a_convolution_are_added_where_that_is_requested(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(2, 32, 9, 9)).astype(np.float32)
+    once, twice = (layer_results(lambda: bmx.BinaryConv2D(5, 3), x, request=request)[1] for request in ('write', 'add'))
+    np.testing.assert_array_equal(twice, 2 * once)
+
+
+class SharedLayer(mx.gluon.HybridBlock):
+    """The same layer several times: the gradients of its weight are added."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+        with self.name_scope():
+            self.layer = bmx.BinaryConv2D(8, 3, padding=1, in_channels=8)
+            self.norms = mx.gluon.nn.HybridSequential()
+            self.norms.add(*(mx.gluon.nn.BatchNorm(in_channels=8) for _ in range(times)))
+
+    def hybrid_forward(self, F, x):
+        for norm in self.norms:
+            x = self.layer(norm(x))
+        return x
+
+
+@needs_convolution
+@pytest.mark.parametrize(
+    'make, convolutions',
+    [(two_layers, 2), (ManyReaders, 0), (ManyThresholds, 0), (lambda: SharedLayer(3), 3), (lambda: SharedLayer(9), 0)],
+    ids=['two layers', 'many readers', 'many thresholds', 'a layer three times', 'a layer nine times'],
+)
+def test_gradients_of_networks_with_fused_convolutions_are_those_of_mxnet(monkeypatch, make, convolutions):
+    x = np.random.default_rng(0).normal(size=(2, 8, 9, 7)).astype(np.float32)
+
+    def run():
+        mx.random.seed(0)
+        net = make()
+        net.initialize(mx.init.Normal(1))
+        net.hybridize(static_alloc=True, static_shape=True)
+        return [array.asnumpy() for array in gradients_of(net, x)], fused_in(net(mx.sym.var('data')), fusion.CONVOLUTION_OPERATOR)
+
+    found, count = run()
+    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    expected, none = run()
+    assert (count, none) == (convolutions, 0)
+    np.testing.assert_array_equal(found[0], expected[0])
+    for one, other in zip(found[1:], expected[1:]):
+        np.testing.assert_allclose(one, other, atol=3e-6 * np.abs(other).max())
+
+
+@needs_convolution
+@pytest.mark.parametrize('name, convolutions', [('meliusnet22', 34), ('resnet_e18', 16), ('birealnet18', 16), ('binary_densenet28', 23)])
+def test_networks_of_the_zoo_are_executed_with_fused_convolutions(name, convolutions):
+    net = get_model(name, classes=10)
+    assert fused_in(net(mx.sym.var('data')), fusion.CONVOLUTION_OPERATOR) == convolutions
+    assert fused_in(net(mx.sym.var('data'))) == 0
+
+
+@needs_convolution
+def test_only_convolutions_of_signs_by_signs_are_fused():
+    def count(layer, shape=(1, 8, 9, 9)):
+        return fused_in(layer(mx.sym.var('data', shape=shape)), fusion.CONVOLUTION_OPERATOR)
+
+    assert count(bmx.BinaryConv2D(8, 3)) == 1
+    for arguments in (
+        {'groups': 2},
+        {'pad_value': 0},
+        {'weight_bits': 32},
+        {'bits': 2, 'activation_method': 'round', 'quantization': 'round'},
+    ):
+        assert count(bmx.BinaryConv2D(8, 3, **arguments)) == 0
+    text = fusion.SymbolJson.of(bmx.BinaryConv2D(8, 3)(mx.sym.var('data'))).text()
+    assert '"scalar": "2"' in text  # of the weight's sign
+    assert fused_in(mx.sym.load_json(text.replace('"scalar": "2"', '"scalar": "3"')), fusion.CONVOLUTION_OPERATOR) == 0
+
+
+PRINT_GRADIENTS = """
+import hashlib, mxnet as mx, numpy as np, bmx_melius as bmx
+layer = bmx.BinaryConv2D(40, 3, padding=1, in_channels=72)
+layer.initialize(); layer.hybridize(static_alloc=True, static_shape=True)
+layer.qconv.weight.set_data(mx.nd.array(np.random.RandomState(0).normal(size=layer.qconv.weight.shape)))
+x = mx.nd.array(np.random.RandomState(1).normal(size=(5, 72, 23, 17))); x.attach_grad()
+for _ in range(3):
+    with mx.autograd.record(): y = layer(x)
+    y.backward(mx.nd.array(np.random.RandomState(2).normal(size=y.shape)))
+    print(*(hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in (y, x.grad, layer.qconv.weight.grad())))
+"""
+
+
+@needs_convolution
+def test_gradients_of_a_convolution_do_not_depend_on_the_number_of_threads():
+    lines = [line for threads in '123' for line in run_python(PRINT_GRADIENTS, OMP_NUM_THREADS=threads).stdout.splitlines()]
+    assert len(lines) == 9 and len(set(lines)) == 1

@@ -1,10 +1,10 @@
 // The MXNet operator `bmx_melius_convolution`: the sign of an activation, encoded as bits, and the binary convolution
 // that reads it, with their gradients.
 //
-// Inputs: the activation (N, C, H, W), the weights (filters, C, kernel) with the values -1 and +1, and, unless `no_bias`
-// is set, a bias. nn/fusion.py puts it in the place of `bmx_melius_sign` and MXNet's Convolution, in graphs that are
-// executed, on processors that have kernels for it. As there, it keeps nothing but its inputs, and a gradient is always
-// written, never added.
+// Inputs: the activation (N, C, H, W), the weights (filters, C, kernel) with the values -scale and +scale, and, unless
+// `no_bias` is set, a bias. nn/fusion.py puts it in the place of `bmx_melius_sign` and MXNet's Convolution, in graphs
+// that are executed, on processors that have kernels for it. As there, it keeps nothing but its inputs, and a gradient
+// is always written, never added.
 #include <mxnet/lib_api.h>
 #include <omp.h>
 
@@ -66,6 +66,7 @@ bmx::BinaryTraining layer_of(const Attributes& attributes, const Sizes& x, const
     layer.out_height = out_size(layer.height, layer.kernel_h, stride.h, pad.h, dilation.h);
     layer.out_width = out_size(layer.width, layer.kernel_w, stride.w, pad.w, dilation.w);
     layer.threshold = float(std::stod(attributes.at("threshold")));
+    layer.scale = float(std::stod(attributes.at("scale")));
     layer.triangular = attributes.at("method") == "approx_sign";
     return layer;
 }
@@ -90,7 +91,8 @@ MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* input
         return fail("the map is too large");
     }
     const float* bias = has_bias(attributes) ? (*inputs)[2].data<float>() : nullptr;
-    bmx::forward_avx512(layer, threads, memory, x.data<float>(), weight.data<float>(), bias, (*outputs)[0].data<float>());
+    bmx::forward_avx512(layer, threads, memory, x.data<float>(), weight.data<float>(), bias,
+                        (*outputs)[0].data<float>());
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -124,6 +126,15 @@ MXReturnValue infer_shape(const Attributes& attributes, std::vector<Shape>* inpu
     const Shape &x = (*inputs)[0], &weight = (*inputs)[1];
     if (known(x, 4) && known(weight, 4)) {
         const bmx::BinaryTraining layer = layer_of(attributes, x, weight);
+        if (layer.out_height < 1 || layer.out_width < 1) {
+            return fail("the window is larger than the padded map");
+        }
+        constexpr int64_t most = std::numeric_limits<int>::max();  // positions are int
+        if (std::max<int64_t>(layer.channels, layer.filters) * layer.images *
+                (layer.plane() + int64_t(layer.out_plane())) >
+            most) {
+            return fail("the map is too large; set BMX_MELIUS_FUSION=0");
+        }
         outputs->front() = {x[0], weight[0], unsigned(layer.out_height), unsigned(layer.out_width)};
         if (has_bias(attributes)) {
             (*inputs)[2] = {weight[0]};

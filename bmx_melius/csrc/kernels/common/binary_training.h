@@ -1,18 +1,19 @@
 // Interface of the kernels for training a binary convolution: its value and its gradients in float32, from maps in the
 // layout NCHW.
 //
-// The value is convolution(u, s) + bias with u = x >= 0 in {0, 1}, padded with 0, and s = weight >= 0 ? 1 : -1. Both
-// are compared once and packed, so that a product of 32 channels is one xor and one popcount.
+// The value is scale * convolution(u, s) + bias with u = x >= 0 in {0, 1}, padded with 0, and s = weight >= 0 ? 1 : -1.
+// Both are compared once and packed, so that a product of 32 channels is one xor and one popcount.
 #pragma once
 #include <cstddef>
 
 namespace bmx {
 
 struct BinaryTraining {
-    int images, channels, height, width;           // of x
-    int filters, out_height, out_width;            // of the result
+    int images, channels, height, width;  // of x
+    int filters, out_height, out_width;   // of the result
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     float threshold;  // the gradient of x is 0 where its magnitude exceeds this
+    float scale;      // 1 or 2, the magnitude of the weights
     bool triangular;  // slope of the surrogate of the sign: 1 - |x| instead of 1/2
 
     int taps() const { return kernel_h * kernel_w; }
@@ -30,8 +31,8 @@ size_t backward_bytes_avx512(const BinaryTraining& layer, int threads);
 void forward_avx512(const BinaryTraining& layer, int threads, void* memory, const float* x, const float* weight,
                     const float* bias, float* result);
 
-// Computes the gradients of x, s and the bias (if there is one) from the gradient of the result. They do not depend on
-// the number of threads.
+// Computes the gradients of x, scale * s and the bias (if there is one) from the gradient of the result. They do not
+// depend on the number of threads.
 void backward_avx512(const BinaryTraining& layer, int threads, void* memory, const float* outer, const float* x,
                      const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient);
 

@@ -1,8 +1,8 @@
 // Training of binary convolutions with AVX-512: see kernels/common/binary_training.h.
 //
 // Gradients are sums of numbers times bits: the gradient of u is the sum of outer s, and the gradient of s the sum of
-// outer u. Four numbers have 16 such sums, a table that fills a vector. It is computed once, and four bits of each of 16
-// channels select one of its elements: a permutation and an addition replace 64 products and additions.
+// outer u. Four numbers have 16 such sums, a table that fills a vector. It is computed once, and four bits of each of
+// 16 channels select one of its elements: a permutation and an addition replace 64 products and additions.
 #include <immintrin.h>
 #include <omp.h>
 
@@ -18,10 +18,10 @@ namespace bmx {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kGroup = 4;       // numbers of a table
-constexpr int kRows = 8;        // most tables of one call of `add_looked_up`
-constexpr int kVectors = 2;     // most vectors of channels of one call
-constexpr int kChunk = 128;     // most pixels of the gradient of the weight that are summed at a time
+constexpr int kGroup = 4;             // numbers of a table
+constexpr int kRows = 8;              // most tables of one call of `add_looked_up`
+constexpr int kVectors = 2;           // most vectors of channels of one call
+constexpr int kChunk = 128;           // most pixels of the gradient of the weight that are summed at a time
 constexpr size_t kCache = 400 << 10;  // bytes that stay in the second-level cache
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -140,7 +140,8 @@ void transpose(__m512 (&v)[kLanes]) {
 // The bits x >= 0 of a map, padded with 0: [words][images][rows][columns] words of 32 channels.
 struct BitMap {
     explicit BitMap(const BinaryTraining& layer)
-        : rows(layer.height + 2 * layer.pad_h), columns(layer.width + 2 * layer.pad_w),
+        : rows(layer.height + 2 * layer.pad_h),
+          columns(layer.width + 2 * layer.pad_w),
           plane(layer.images * rows * columns) {}
 
     int tap(const BinaryTraining& layer, int tap) const {
@@ -155,7 +156,8 @@ struct BitMap {
 };
 
 // Packs 32 channels, or fewer, of an image; `row` is working memory for a plane. Returns whether all are finite.
-bool pack(const BinaryTraining& layer, const BitMap& map, const float* x, int channels, uint32_t* row, uint32_t* packed) {
+bool pack(const BinaryTraining& layer, const BitMap& map, const float* x, int channels, uint32_t* row,
+          uint32_t* packed) {
     const int size = layer.plane();
     __mmask16 wrong = 0;
     for (int i = 0; i < size; i += kLanes) {
@@ -178,7 +180,8 @@ bool pack(const BinaryTraining& layer, const BitMap& map, const float* x, int ch
 }
 
 // Packs all images. Returns whether all values are finite. Called by all threads.
-void pack_all(const BinaryTraining& layer, const BitMap& map, const float* x, uint32_t* row, uint32_t* bits, bool* finite) {
+void pack_all(const BinaryTraining& layer, const BitMap& map, const float* x, uint32_t* row, uint32_t* bits,
+              bool* finite) {
     const int words = layer.words();
 #pragma omp for schedule(static)
     for (int part = 0; part < layer.images * words; part++) {
@@ -255,7 +258,8 @@ void spread_wrong(const BinaryTraining& layer, const float* x, float* result) {
                 continue;
             }
             for (int channel = 0; channel < layer.channels; channel++) {
-                sum += 0 * x[((ptrdiff_t(image) * layer.channels + channel) * layer.height + row) * layer.width + column];
+                sum +=
+                    0 * x[((ptrdiff_t(image) * layer.channels + channel) * layer.height + row) * layer.width + column];
             }
         }
         if (sum != 0) {
@@ -298,9 +302,11 @@ void convolve_tile(const BinaryTraining& layer, const ForwardMemory& memory, con
         const __m512i base = _mm512_loadu_si512(memory.base + first);
         const __m512 constant =
             bias ? _mm512_maskz_loadu_ps(__mmask16((1u << count) - 1), bias + first) : _mm512_setzero_ps();
+        const __m512 scale = _mm512_set1_ps(layer.scale);
         __m512 values[kLanes];
         for (int i = 0; i < kLanes; i++) {
-            values[i] = _mm512_add_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(base, sums[i])), constant);
+            const __m512 product = _mm512_cvtepi32_ps(_mm512_sub_epi32(base, sums[i]));
+            values[i] = _mm512_add_ps(_mm512_mul_ps(product, scale), constant);
         }
         transpose(values);
         for (int i = 0; i < count; i++) {
@@ -336,7 +342,7 @@ __m512i selection_of(const uint32_t (&words)[kGroup], int half) {
 
 // Runs of tables and selections whose looked up numbers are added.
 struct Lookups {
-    const float* const* tables;  // of each run: [count][rows] tables of 16 numbers
+    const float* const* tables;         // of each run: [count][rows] tables of 16 numbers
     const uint32_t* const* selections;  // of each run: [count][vectors] selections of 16 channels
     int runs, count;
     ptrdiff_t table_step, selection_step;  // elements from one of `count` to the next one
@@ -390,8 +396,8 @@ constexpr AddLookedUp kAddLookedUp[kRows][kVectors] = {
     {add_looked_up<5, 1>, add_looked_up<5, 2>}, {add_looked_up<6, 1>, add_looked_up<6, 2>},
     {add_looked_up<7, 1>, add_looked_up<7, 2>}, {add_looked_up<8, 1>, add_looked_up<8, 2>}};
 
-// The gradient of the result, padded with 0 as far as the windows of x reach: [images][filters][rows][columns], where the
-// filters are padded to a multiple of kGroup.
+// The gradient of the result, padded with 0 as far as the windows of x reach: [images][filters][rows][columns], where
+// the filters are padded to a multiple of kGroup.
 struct OuterMap {
     explicit OuterMap(const BinaryTraining& layer)
         : top(before(layer.kernel_h, layer.dilation_h, layer.pad_h)),
@@ -401,7 +407,9 @@ struct OuterMap {
           groups(ceil_div(layer.filters, kGroup)) {}
 
     static int before(int kernel, int dilation, int pad) { return std::max(0, (kernel - 1) * dilation - pad); }
-    static int after(int size, int pad, int stride, int out) { return std::max(0, (size - 1 + pad) / stride - (out - 1)); }
+    static int after(int size, int pad, int stride, int out) {
+        return std::max(0, (size - 1 + pad) / stride - (out - 1));
+    }
     // Elements of the tables of a row: [groups][columns][16].
     ptrdiff_t table_row() const { return ptrdiff_t(groups) * columns * kLanes; }
     // Rows of x, those of one remainder of the stride, whose gradients are computed at a time.
@@ -420,7 +428,8 @@ struct BackwardMemory {
         vectors = 2 * layer.words();
         columns = taps * vectors * kLanes;
         band = outer_map.band(layer);
-        for (chunk = kChunk; chunk > kLanes && chunk / kGroup * (columns + layer.filters * kLanes) * sizeof(float) > 2 * kCache;) {
+        for (chunk = kChunk;
+             chunk > kLanes && chunk / kGroup * (columns + layer.filters * kLanes) * sizeof(float) > 2 * kCache;) {
             chunk /= 2;
         }
         bits = memory.take<uint32_t>(size_t(layer.words()) * map.plane);
@@ -442,8 +451,8 @@ struct BackwardMemory {
 
     BitMap map;
     OuterMap outer_map;
-    int vectors;      // of 16 channels
-    int columns;      // taps times channels
+    int vectors;  // of 16 channels
+    int columns;  // taps times channels
     int band, table_rows, chunk;
     uint32_t* bits;        // of x
     uint32_t* words;       // bits of the weights: [tap][word][filter]
@@ -474,8 +483,8 @@ void make_tables(const BinaryTraining& layer, const BackwardMemory& memory, int 
             std::memset(padded, 0, sizeof(float) * kGroup * map.columns);
             for (int i = 0; i < std::min(kGroup, layer.filters - group * kGroup); i++) {
                 const ptrdiff_t plane = ptrdiff_t(image) * layer.filters + group * kGroup + i;
-                std::memcpy(padded + i * map.columns + map.left, outer + (plane * layer.out_height + y) * layer.out_width,
-                            sizeof(float) * layer.out_width);
+                std::memcpy(padded + i * map.columns + map.left,
+                            outer + (plane * layer.out_height + y) * layer.out_width, sizeof(float) * layer.out_width);
             }
             for (int column = 0; column < map.columns; column++) {
                 _mm512_storeu_ps(to + column * kLanes, table_of<true>(padded + column, map.columns));
@@ -485,8 +494,10 @@ void make_tables(const BinaryTraining& layer, const BackwardMemory& memory, int 
 }
 
 // Multiplies the gradients of u in a row by the slope of the surrogate and stores them.
-void store_row(const BinaryTraining& layer, int channels, int columns, const float* row, const float* x, float* gradient) {
+void store_row(const BinaryTraining& layer, int channels, int columns, const float* row, const float* x,
+               float* gradient) {
     const __m512 threshold = _mm512_set1_ps(layer.threshold), one = _mm512_set1_ps(1);
+    const __m512 scale = _mm512_set1_ps(layer.scale);
     for (int begin = 0; begin < columns; begin += kLanes) {
         const int count = std::min(kLanes, columns - begin);
         Elements pixels;
@@ -502,7 +513,7 @@ void store_row(const BinaryTraining& layer, int channels, int columns, const flo
             for (int i = 0; i < std::min(kLanes, layer.channels - first); i++) {
                 const ptrdiff_t plane = ptrdiff_t(first + i) * layer.plane();
                 const __m512 magnitude = _mm512_abs_ps(pixels.load(x + plane));
-                __m512 slope = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(magnitude, threshold, _CMP_LE_OQ), one);
+                __m512 slope = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(magnitude, threshold, _CMP_LE_OQ), scale);
                 slope = _mm512_mul_ps(slope, layer.triangular ? _mm512_sub_ps(one, magnitude) : _mm512_set1_ps(0.5f));
                 pixels.store(gradient + plane, _mm512_mul_ps(values[i], slope));
             }
@@ -531,9 +542,9 @@ std::vector<Remainder> remainders(int size, int kernel, int stride, int pad, int
     return result;
 }
 
-void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory, int thread, int image, int begin, int end,
-                      const Remainder& down, const std::vector<Remainder>& across, const float* outer, const float* x,
-                      float* gradient) {
+void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory, int thread, int image, int begin,
+                      int end, const Remainder& down, const std::vector<Remainder>& across, const float* outer,
+                      const float* x, float* gradient) {
     const OuterMap& map = memory.outer_map;
     float* tables = memory.tables + memory.tables_size * thread;
     float* row = memory.rows + memory.row_size * thread;
@@ -560,12 +571,12 @@ void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory,
                             const int tap = down.taps[i] * layer.kernel_w + columns.taps[j];
                             starts.push_back(tables + (y + down.at[i] + map.top - top) * map.table_row() +
                                              (left + columns.at[j] + map.left) * kLanes);
-                            weights.push_back(memory.weights + ptrdiff_t(tap) * map.groups * channels + vector * kLanes);
+                            weights.push_back(memory.weights + ptrdiff_t(tap) * map.groups * channels +
+                                              vector * kLanes);
                         }
                     }
-                    const Lookups lookups = {starts.data(),  weights.data(),
-                                             int(starts.size()), map.groups,
-                                             map.columns * kLanes, channels};
+                    const Lookups lookups = {starts.data(), weights.data(),       int(starts.size()),
+                                             map.groups,    map.columns * kLanes, channels};
                     kAddLookedUp[count - 1][kVectors - 1](lookups, row + left * channels + vector * kLanes, channels);
                 }
             }
@@ -580,7 +591,8 @@ void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory,
 void gradient_of_x(const BinaryTraining& layer, const BackwardMemory& memory, int thread, const float* outer,
                    const float* x, float* gradient) {
     const auto across = remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w);
-    for (const Remainder& down : remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h)) {
+    for (const Remainder& down :
+         remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h)) {
         const int bands = ceil_div(down.count, memory.band);
 #pragma omp for schedule(static) nowait
         for (int part = 0; part < layer.images * bands; part++) {
