@@ -27,7 +27,7 @@ constexpr int kFilterBlock = 64;
 constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
 constexpr int64_t kMaxMemory = kWide ? 4294967296 : 1073741824;
 constexpr int kMagic = 1347964226;
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 constexpr int kHeaderWords = 8;
 constexpr int kInputWords = 4;
 constexpr int kRecordWords = 3;
@@ -78,6 +78,10 @@ enum class Op {
     round,
     divide,
     softplus,
+    transpose,
+    arrange,
+    matmul,
+    softmax,
 };
 
 enum class ShapeRule {
@@ -95,6 +99,9 @@ enum class ShapeRule {
     enlarged_shape,
     flat_shape,
     map_shape,
+    transposed_shape,
+    arranged_shape,
+    product_shape,
 };
 
 // What an elementwise operation combines an element with: constants of its channel, another value, constants of its position.
@@ -153,6 +160,10 @@ struct AttributeValues {
     int result_min = 0;
     int result_max = 0;
     int fraction_bits = 0;
+    int row_length = 0;
+    int heads = 1;
+    int positions = 1;
+    int transposed = 0;
 };
 
 struct AttributeRow {
@@ -222,6 +233,10 @@ inline constexpr AttributeRow kShift = {"shift", &AttributeValues::shift, 8, 38}
 inline constexpr AttributeRow kResultMin = {"result_min", &AttributeValues::result_min, -32766, 32766};
 inline constexpr AttributeRow kResultMax = {"result_max", &AttributeValues::result_max, -32766, 32766};
 inline constexpr AttributeRow kFractionBits = {"fraction_bits", &AttributeValues::fraction_bits, 0, 8};
+inline constexpr AttributeRow kRowLength = {"row_length", &AttributeValues::row_length, 0, 65536};
+inline constexpr AttributeRow kHeads = {"heads", &AttributeValues::heads, 1, 1048576};
+inline constexpr AttributeRow kPositions = {"positions", &AttributeValues::positions, 1, 1048576};
+inline constexpr AttributeRow kTransposed = {"transposed", &AttributeValues::transposed, 0, 1};
 
 inline constexpr AttributeRow kConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
     kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kHalf};
@@ -244,6 +259,10 @@ inline constexpr AttributeRow kInt8ConvAttributes[] = {kOutChannels, kKernelH, k
 inline constexpr AttributeRow kIntegerMeanAttributes[] = {kFractionBits};
 inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {kKernelH, kKernelW, kStrideH, kStrideW, kPadTop, kPadLeft,
     kPadBottom, kPadRight, kCeil, kCountPad, kFractionBits};
+inline constexpr AttributeRow kTransposeAttributes[] = {kHeight, kWidth};
+inline constexpr AttributeRow kArrangeAttributes[] = {kRowLength};
+inline constexpr AttributeRow kMatmulAttributes[] = {kHeads, kPositions, kTransposed};
+inline constexpr AttributeRow kSoftmaxAttributes[] = {kGroups};
 }  // namespace attributes
 
 // By opcode, starting with opcode 1.
@@ -284,8 +303,12 @@ inline constexpr OperationRow kOperations[] = {
     {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
     {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
+    {"transpose", 1, 1, true, false, Result::real, ShapeRule::transposed_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kTransposeAttributes, 2}},
+    {"arrange", 1, 1, true, false, Result::real, ShapeRule::arranged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kArrangeAttributes, 1}},
+    {"matmul", 2, 2, true, false, Result::real, ShapeRule::product_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kMatmulAttributes, 3}},
+    {"softmax", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kSoftmaxAttributes, 1}},
 };
-constexpr int kOperationCount = 36;
+constexpr int kOperationCount = 40;
 
 constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
 constexpr const char* name_of(Op op) { return row_of(op).name; }
