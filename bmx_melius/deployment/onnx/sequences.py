@@ -157,11 +157,11 @@ class _Sequences:
                 copied = onnx.NodeProto()
                 copied.CopyFrom(node)
                 del copied.input[:]
-                copied.input.extend(self._value(name) if name else '' for name in operator.inputs)
+                copied.input.extend(self._value(name, f'{operator.name}_input') if name else '' for name in operator.inputs)
                 self._nodes.append(copied)
         for name in model.outputs:
             if name in self._views:
-                made = self._value(name)
+                made = self._value(name, name)
                 self._nodes.append(onnx.helper.make_node('Identity', [made], [name], f'{name}_output'))
         proto = onnx.ModelProto()
         proto.CopyFrom(model.proto)
@@ -214,10 +214,10 @@ class _Sequences:
         axes = _reshaped([[_Factor(dimension, 1, size)] for dimension, size in enumerate((*shape[:2], math.prod(shape[2:])))], shape)
         return _View(name, shape, axes)
 
-    def _value(self, name):
-        """Return the name of a value in the shape that it has in the given model."""
+    def _value(self, name, label):
+        """Return the name of a value in its shape in the given model. `label` begins the names of nodes that give it this shape."""
         view = self._views.get(name)
-        return name if view is None else self._materialized(view, self._shape(name), name)
+        return name if view is None else self._materialized(view, self._shape(name), label)
 
     def _materialized(self, view, shape, of):
         order = _joined(itertools.chain.from_iterable(view.axes))
