@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from bmx_melius.deployment.program import limits, operation_table, words  # noqa: E402
 from bmx_melius.deployment.program.operation_table import BITS_KIND, OPERATIONS, REAL_KIND  # noqa: E402
-from bmx_melius.deployment.program.operations import SHAPES  # noqa: E402
+from bmx_melius.deployment.program.operations import SHAPES, SIZE_TERMS  # noqa: E402
 from bmx_melius.files.io import replacing  # noqa: E402
 
 HEADER = ROOT / 'bmx_melius' / 'csrc' / 'program' / 'operation_table.h'
@@ -87,6 +87,7 @@ def _row(name, row):
         f'Combination::{(row.like or name) if row.elementwise in ("values", "positions") else "copy"}',
         f'ViewKind::{row.view or "none"}',
         f'Products::{row.products or "none"}',
+        str(row.weight_levels).lower(),
         f'RangeRule::{row.range or "none"}',
         attributes,
     ]
@@ -95,9 +96,14 @@ def _row(name, row):
 
 def _size(text):
     """Return a size of an array as an expression in C++."""
-    quotient, _, flag = text.partition(' if ')
-    terms = ['channels' if name == 'C' else name if name.isdigit() else f'a.{name}' for name in quotient.split(' / ')]
-    return f'a.{flag} ? {" / ".join(terms)} : 1' if flag else ' / '.join(terms)
+    terms, _, flag = text.partition(' if ')
+    product = ' '.join(filter(None, (one for term in SIZE_TERMS.findall(terms) for one in (term[0], _size_term(*term[1:])))))
+    return f'a.{flag} ? {product} : 1' if flag else product
+
+
+def _size_term(power, name):
+    term = 'channels' if name == 'C' else name if name.isdigit() else f'a.{name}'
+    return f'(1 << {term})' if power else term
 
 
 def _array_type(text):
@@ -118,7 +124,8 @@ def header():
     """Return the text of the header for C++."""
     elementwise = [name for name, row in OPERATIONS.items() if row.elementwise == 'channels']
     combinations = [name for name, row in OPERATIONS.items() if row.elementwise == 'values']
-    assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
+    codes = [row.opcode for row in OPERATIONS.values()]
+    rows = [str(codes.index(code) if code in codes else -1) for code in range(max(codes) + 1)]
     attributes = _all_attributes()
     members = ''.join(f'    int {name} = {max(low, 0)};\n' for name, (low, _) in attributes.items())
     names = ', '.join(f'Op::{name}' for name in operation_table.EPILOGUE)
@@ -140,7 +147,7 @@ constexpr bool kWide = sizeof(size_t) >= 8;  // false in WebAssembly, whose addr
 {nl.join(_constants())}
 constexpr int kMaxArrays = {max_arrays};  // of an operation
 
-{_enumeration('Op', ['conv = 1', *list(OPERATIONS)[1:]])}
+{_enumeration('Op', [f'{name} = {row.opcode}' for name, row in OPERATIONS.items()])}
 
 {_enumeration('ShapeRule', shapes)}
 
@@ -197,6 +204,7 @@ struct OperationRow {{
     Combination combination;
     ViewKind view;
     Products products;
+    bool weight_levels;  // whether its weights are stored as the numbers of their levels
     RangeRule range;
     AttributeRows attributes;  // in the order of the file
 }};
@@ -208,13 +216,16 @@ namespace attributes {{
 {nl.join(_attributes(name, row) for name, row in OPERATIONS.items() if row.attributes)}
 }}  // namespace attributes
 
-// By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {{
 {nl.join(_row(name, row) for name, row in OPERATIONS.items())}
 }};
-constexpr int kOperationCount = {len(OPERATIONS)};
 
-constexpr const OperationRow& row_of(Op op) {{ return kOperations[static_cast<size_t>(op) - 1]; }}
+// The row of each opcode, -1 for numbers that no operation has.
+{textwrap.fill(f'inline constexpr signed char kRowOfOpcode[] = {{{", ".join(rows)}}};', WIDTH, subsequent_indent='    ')}
+constexpr int kMaxOpcode = {max(codes)};
+
+constexpr bool is_opcode(int32_t code) {{ return code >= 0 && code <= kMaxOpcode && kRowOfOpcode[code] >= 0; }}
+constexpr const OperationRow& row_of(Op op) {{ return kOperations[kRowOfOpcode[static_cast<size_t>(op)]]; }}
 constexpr const char* name_of(Op op) {{ return row_of(op).name; }}
 
 enum class ArrayType {{float32, float16, int32, int8, bits}};

@@ -156,8 +156,11 @@ def marked_bits(node: Node, fact: str = 'bits') -> int:
 def _activation_bits(node):
     """Return the bits per input value of a quantized layer, from the quantizers between it and the layers before it.
 
-    If it reads the input of the network, that is assumed to be quantized like the weights, as the layer expects.
+    If it reads the input of the network, that is assumed to be quantized like the weights, as the layer expects, unless
+    it is marked with other bits.
     """
+    if 'input_bits' in node.marks:
+        return marked_bits(node, 'input_bits')
     return max((_source_bits(source, node) for source in _sources_of_values(node)), default=FLOAT_BITS)
 
 

@@ -5,7 +5,6 @@ import argparse
 from ..arguments import positive_int, thread_count
 from ..deployment.runtime.engine import check_threads
 from ..serving.limits import MAX_MEGAPIXELS
-from .options import exported_network
 
 _EXAMPLES = """\
 examples:
@@ -132,7 +131,7 @@ def run(arguments, output):
         decode_seconds=arguments.decode_seconds,
         connections=arguments.max_connections,
     )
-    networks = load_networks(arguments.networks, arguments.threads, exported_network)
+    networks = load_networks(arguments.networks, arguments.threads)
     listener = server.listen(arguments.host, arguments.port)
 
     def announce():

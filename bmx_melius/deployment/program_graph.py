@@ -108,10 +108,11 @@ class _Replacement:
         variables = []
         for array, (dtype, shape) in array_shapes(operation, x.channels).items():
             number, shape = operation.array_numbers[array], _variable_shape(operation, array, shape, x)
+            bits = _stored_bits(operation, array, dtype)
             variable = stored[number - 1] if number else None
             if array not in _UNCOUNTED_ARRAYS:
                 if variable is None or variable.shape != shape:
-                    facts = {'stored_bits': str(8 * dtype.itemsize)} if dtype in (HALF, INT8) else {}
+                    facts = {'stored_bits': str(bits)} if bits else {}
                     variable = self._add(Node(0, f'{name}_{array}', None, {}, None, facts, [], [], [shape], depends_on_data=False))
                     self.graph.parameters.append(variable)
                 variables.append((variable, 0))
@@ -141,8 +142,11 @@ def _window(attributes):
 
 def _marks(operation, x, planes):
     """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation."""
+    layer = {marks.ROLE: marks.DENSE if x.flat else marks.CONVOLUTION}
     if operation.row.products == 'binary':
-        return {marks.ROLE: marks.DENSE if x.flat else marks.CONVOLUTION, 'bits': '1'}
+        return {**layer, 'bits': '1'}
+    if operation.row.weight_levels:
+        return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': '32'}
     if operation.row.compares:
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(planes.bit_length()), 'method': 'sign' if planes == 1 else 'round'}
     return {}
@@ -150,10 +154,21 @@ def _marks(operation, x, planes):
 
 def _variable_shape(operation, array, shape, x):
     """Return the shape of an array in MXNet; `shape` is the shape in the program."""
+    attributes = operation.attributes
+    if array == 'codes':
+        shape = (attributes['out_channels'], x.channels // attributes['groups'], attributes['kernel_h'], attributes['kernel_w'])
+        return shape[:2] if x.flat else shape
     if array != 'weight':
         return shape
     outputs, *kernel, inputs = shape if operation.row.products == 'binary' else (shape[0], *shape[2:], shape[1])
     return (outputs, inputs) if x.flat else (outputs, inputs, *kernel)
+
+
+def _stored_bits(operation, array, dtype):
+    """Return the bits of an element of an array; None for 32, and for 1, which follows from the mark of the layer."""
+    if array == 'codes':
+        return operation.attributes['bits']
+    return 8 * dtype.itemsize if dtype in (HALF, INT8) else None
 
 
 def _planes(program, values):

@@ -112,7 +112,7 @@ class ServedNetwork:
         return rows
 
 
-def load_networks(arguments, threads=0, find=Exported):
+def load_networks(arguments, threads=0):
     """Load networks.
 
     Parameters
@@ -120,8 +120,6 @@ def load_networks(arguments, threads=0, find=Exported):
     arguments : list of str
         ``PREFIX`` or ``NAME=PREFIX``; the name of a prefix is its last part.
     threads : int
-    find : callable
-        Function that returns the `Exported` of a PREFIX.
 
     Returns
     -------
@@ -136,10 +134,9 @@ def load_networks(arguments, threads=0, find=Exported):
     for argument in arguments:
         name, equals, prefix = argument.partition('=')
         if not equals or os.sep in name:  # an equals sign in the path of a prefix
-            prefix, name = argument, None
-        exported = find(prefix)
-        exported.require()
-        prefix, name = exported.prefix, name or os.path.basename(exported.prefix)
+            prefix = Exported(argument).prefix
+            name = os.path.basename(prefix)
+        Exported(prefix).require()
         if name in networks:
             raise UserError(f'two networks are called {name}: name one of them, NAME={prefix}')
         networks[name] = ServedNetwork(name, prefix, threads)

@@ -376,8 +376,8 @@ TEST(scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead) {
 }
 
 // Prints what the export to C decides too, a word for each operation of which there is something to print: its number,
-// then v for a view, s for a convolution of a stem, b for a bias that is part of the shift after it, and the range of
-// binary sums.
+// then v for a view, s for a convolution of a stem, b for a bias or scale that is part of the scaling after it, and
+// the range of binary sums.
 void print_decisions(const Planned& p) {
     std::vector<std::string> found(p.program.operations().size());
     for (const bmx::Group& group : p.fusion.groups) {
@@ -385,9 +385,10 @@ void print_decisions(const Planned& p) {
             const bmx::Operation& o = p.program.operations()[group.operations[k]];
             const bool is_scaled =
                 k + 1 < group.operations.size() && p.program.operations()[group.operations[k + 1]].op == Op::affine;
-            if (o.op == Op::conv) {
-                found[group.operations[k]] += std::string(group.kind == StepKind::stem ? "s" : "") +
-                                              (is_scaled && o.attributes.has_bias ? "b" : "");
+            if (bmx::row_of(o.op).products == bmx::Products::floats) {
+                const bool is_fused = o.attributes.has_bias || bmx::row_of(o.op).weight_levels;
+                found[group.operations[k]] +=
+                    std::string(group.kind == StepKind::stem ? "s" : "") + (is_scaled && is_fused ? "b" : "");
             }
         }
     }

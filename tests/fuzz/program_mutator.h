@@ -161,7 +161,7 @@ class ProgramMutator {
     }
 
     const bmx::OperationRow* row_of(int32_t code) const {
-        return code >= 1 && code <= bmx::kOperationCount ? &bmx::kOperations[code - 1] : nullptr;
+        return bmx::is_opcode(code) ? &bmx::row_of(static_cast<bmx::Op>(code)) : nullptr;
     }
 
     int32_t attribute(const bmx::AttributeRow& row) {
@@ -187,7 +187,10 @@ class ProgramMutator {
 
     // Appends an operation on the latest values, whose result becomes an output.
     void append(Words& words, const std::vector<Record>& records) {
-        const int32_t code = static_cast<int32_t>(1 + below(bmx::kOperationCount));
+        int32_t code;
+        do {
+            code = static_cast<int32_t>(1 + below(bmx::kMaxOpcode));
+        } while (!bmx::is_opcode(code));
         const bmx::OperationRow& row = *row_of(code);
         const size_t values = static_cast<size_t>(words[4]) + records.size();
         const int32_t inputs =

@@ -97,7 +97,7 @@ def decisions(program):
     facts = Facts(program, program.values())
     stem, found = facts.planar_convolutions(), []
     for number, one in enumerate(program.operations):
-        text = 's' * (number in stem) + 'b' * facts.is_fused_bias(number) + 'v' * facts.is_view(number)
+        text = 's' * (number in stem) + 'b' * facts.is_fused(number) + 'v' * facts.is_view(number)
         if one.name == 'binary_conv':
             sums = range_of_sums(one, facts.values[one.inputs[0]].channels)
             text += 'halves' if sums is None else '{}..{}'.format(*sums)

@@ -33,9 +33,32 @@ std::vector<int32_t> Arrays::integers(size_t position, int64_t count) const {
     return {words_ + position, words_ + position + count};
 }
 
+std::vector<uint8_t> Arrays::level_numbers(int i, int64_t count) const {
+    const Attributes& a = operation(i).attributes;
+    const int64_t words = ceil_div(count, 32);
+    std::vector<uint8_t> numbers(count);
+    for (int plane = 0; plane < a.bits; plane++) {
+        const uint32_t* codes = bits(operation(i).arrays[0]) + plane * words;
+        for (int64_t j = 0; j < count; j++) {
+            numbers[j] |= (codes[j / 32] >> j % 32 & 1) << plane;
+        }
+    }
+    return numbers;
+}
+
 std::vector<float> Arrays::conv_weights(int i) const {
     const Attributes& a = operation(i).attributes;
     const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
+    if (row_of(operation(i).op).weight_levels) {
+        const int positions = a.by_position ? a.taps() : 1, levels = 1 << a.bits;
+        const std::vector<uint8_t> numbers = level_numbers(i, count);
+        const std::vector<float> table = vector(operation(i).arrays[1], int64_t(positions) * levels);
+        std::vector<float> weights(count);
+        for (int64_t j = 0; j < count; j++) {
+            weights[j] = table[j % positions * levels + numbers[j]];
+        }
+        return weights;
+    }
     if (!a.half) {
         return vector(operation(i).arrays[0], count);
     }

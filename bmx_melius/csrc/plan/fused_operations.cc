@@ -20,12 +20,17 @@ Prologue FusedOperations::prologue_of(const Group& group) const {
     return prologue;
 }
 
-PostOps FusedOperations::bias_of(int conv) const {
+PostOps FusedOperations::scale_and_bias_of(int conv) const {
     const Attributes& a = operation(conv).attributes;
+    const size_t* arrays = operation(conv).arrays;
+    if (row_of(operation(conv).op).weight_levels) {
+        return {arrays_.vector(arrays[2], a.out_channels),
+                a.has_bias ? arrays_.vector(arrays[3], a.out_channels) : std::vector<float>(a.out_channels)};
+    }
     if (!a.has_bias) {
         return {};
     }
-    return {std::vector<float>(a.out_channels, 1.0f), arrays_.vector(operation(conv).arrays[1], a.out_channels)};
+    return {std::vector<float>(a.out_channels, 1.0f), arrays_.vector(arrays[1], a.out_channels)};
 }
 
 void FusedOperations::append(int i, PostOps& post_ops) const {
@@ -34,16 +39,18 @@ void FusedOperations::append(int i, PostOps& post_ops) const {
         return;
     }
     const int channels = channels_into(i);
-    post_ops.scale = arrays_.vector(operation(i).arrays[0], channels);
+    std::vector<float> scale = arrays_.vector(operation(i).arrays[0], channels);
     std::vector<float> shift = arrays_.vector(operation(i).arrays[1], channels);
     for (size_t c = 0; c < post_ops.shift.size(); c++) {
-        shift[c] += post_ops.shift[c] * post_ops.scale[c];
+        shift[c] += post_ops.shift[c] * scale[c];
+        scale[c] *= post_ops.scale[c];
     }
+    post_ops.scale = std::move(scale);
     post_ops.shift = std::move(shift);
 }
 
 Normalization FusedOperations::normalization_after(const Group& group, size_t next) const {
-    PostOps post_ops = bias_of(group.operations[next - 1]);
+    PostOps post_ops = scale_and_bias_of(group.operations[next - 1]);
     for (; next < first_elementwise(group); next++) {
         append(group.operations[next], post_ops);
     }

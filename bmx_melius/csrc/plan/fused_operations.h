@@ -36,8 +36,8 @@ class FusedOperations {
 
     Prologue prologue_of(const Group& group) const;
 
-    // Returns the bias of a convolution.
-    PostOps bias_of(int conv) const;
+    // Returns the scale and the bias of a convolution.
+    PostOps scale_and_bias_of(int conv) const;
 
     bool is_post_op(int i) const { return is_epilogue(operation(i).op); }
 

@@ -98,6 +98,7 @@ class Fuser {
         }
         switch (operation(i).op) {
             case Op::conv:
+            case Op::level_conv:
                 starts_stem(i) ? fuse_stem(i) : fuse_chain(i);
                 break;
             case Op::rescale:
@@ -206,7 +207,7 @@ class Fuser {
         } else if (next >= 0 && operation(next).op == Op::global_avg_pool && !prologue.pools) {
             kind = StepKind::mean;
             operations.push_back(next);
-        } else if (operations.empty() && operation(i).op == Op::conv) {
+        } else if (operations.empty() && row_of(operation(i).op).products == Products::floats) {
             kind = StepKind::conv;
             operations.push_back(i);
             patterns_.append_post_ops(operations);

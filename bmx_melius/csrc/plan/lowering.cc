@@ -115,14 +115,6 @@ class Lowering {
                 return normalize_step(source(group), a, arrays_.vector(operation(i).arrays[0], 1)[0], output(group));
             case Op::upsample:
                 return upsample_step(source(group), a, group.result, output(group));
-            case Op::transpose:
-                return transpose_step(source(group), output(group));
-            case Op::arrange:
-                return arrange_step(source(group), output(group));
-            case Op::matmul:
-                return matmul_step(kernels_.floats, source(group, 0), source(group, 1), a, output(group));
-            case Op::softmax:
-                return softmax_step(kernels_.floats, source(group), a.groups, output(group));
             case Op::shuffle:
                 return shuffle_step(source(group), a.groups, output(group));
             case Op::flatten:
@@ -170,7 +162,7 @@ class Lowering {
                 spec.pool = operation(conv).attributes;
                 break;
             }
-            PostOps post_ops = fused_.bias_of(conv);
+            PostOps post_ops = fused_.scale_and_bias_of(conv);
             int last = conv;
             for (; next < group.operations.size() && fused_.is_post_op(group.operations[next]); next++) {
                 last = group.operations[next];

@@ -9,7 +9,8 @@ constexpr size_t kMaxElementwise = 32;  // operations of a chain; the operations
 
 bool FusionPatterns::is_for_stem(int i) const {
     const Value& x = program_.values()[operation(i).inputs[0]];
-    return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMaxStemInputs;
+    return row_of(operation(i).op).products == Products::floats && !x.flat &&
+           x.channels / operation(i).attributes.groups <= kMaxStemInputs;
 }
 
 void FusionPatterns::append_post_ops(std::vector<int>& operations) const {
@@ -40,7 +41,7 @@ FusionPatterns::Prologue FusionPatterns::find_prologue(int i) const {
 
 bool FusionPatterns::is_pointwise(int i) const {
     const Attributes& a = operation(i).attributes;
-    return operation(i).op == Op::conv && a.taps() == 1 && !a.padded();
+    return row_of(operation(i).op).products == Products::floats && a.taps() == 1 && !a.padded();
 }
 
 bool FusionPatterns::is_elementwise(int i, int x) const {

@@ -35,6 +35,7 @@ constexpr int kFirstVersion = 2;
 constexpr int kInt8Version = 3;
 constexpr int kMaxInt16 = 32766;
 constexpr int kMaxByte = 255;
+constexpr int kMaxLevelBits = 4;
 constexpr int kOffsetShift = 8;
 constexpr int kMaxStemInputs = 16;
 constexpr int kMaxStemLayers = 16;
@@ -43,45 +44,42 @@ constexpr int kMaxArrays = 4;  // of an operation
 
 enum class Op {
     conv = 1,
-    binary_conv,
-    threshold,
-    affine,
-    relu,
-    max_pool,
-    avg_pool,
-    global_avg_pool,
-    add,
-    concat,
-    slice,
-    shuffle,
-    flatten,
-    expand,
-    prelu,
-    clip,
-    sigmoid,
-    abs,
-    multiply,
-    channel_mean,
-    scale_map,
-    shift_map,
-    unflatten,
-    elu,
-    gelu,
-    upsample,
-    global_max_pool,
-    normalize,
-    maximum,
-    rescale,
-    int8_conv,
-    integer_mean,
-    integer_avg_pool,
-    round,
-    divide,
-    softplus,
-    transpose,
-    arrange,
-    matmul,
-    softmax,
+    binary_conv = 2,
+    threshold = 3,
+    affine = 4,
+    relu = 5,
+    max_pool = 6,
+    avg_pool = 7,
+    global_avg_pool = 8,
+    add = 9,
+    concat = 10,
+    slice = 11,
+    shuffle = 12,
+    flatten = 13,
+    expand = 14,
+    prelu = 15,
+    clip = 16,
+    sigmoid = 17,
+    abs = 18,
+    multiply = 19,
+    channel_mean = 20,
+    scale_map = 21,
+    shift_map = 22,
+    unflatten = 23,
+    elu = 24,
+    gelu = 25,
+    upsample = 26,
+    global_max_pool = 27,
+    normalize = 28,
+    maximum = 29,
+    rescale = 30,
+    int8_conv = 31,
+    integer_mean = 32,
+    integer_avg_pool = 33,
+    round = 34,
+    divide = 35,
+    softplus = 36,
+    level_conv = 40,
 };
 
 enum class ShapeRule {
@@ -99,9 +97,6 @@ enum class ShapeRule {
     enlarged_shape,
     flat_shape,
     map_shape,
-    transposed_shape,
-    arranged_shape,
-    product_shape,
 };
 
 // What an elementwise operation combines an element with: constants of its channel, another value, constants of its position.
@@ -160,10 +155,7 @@ struct AttributeValues {
     int result_min = 0;
     int result_max = 0;
     int fraction_bits = 0;
-    int row_length = 0;
-    int heads = 1;
-    int positions = 1;
-    int transposed = 0;
+    int bits = 1;
 };
 
 struct AttributeRow {
@@ -194,6 +186,7 @@ struct OperationRow {
     Combination combination;
     ViewKind view;
     Products products;
+    bool weight_levels;  // whether its weights are stored as the numbers of their levels
     RangeRule range;
     AttributeRows attributes;  // in the order of the file
 };
@@ -233,10 +226,7 @@ inline constexpr AttributeRow kShift = {"shift", &AttributeValues::shift, 8, 38}
 inline constexpr AttributeRow kResultMin = {"result_min", &AttributeValues::result_min, -32766, 32766};
 inline constexpr AttributeRow kResultMax = {"result_max", &AttributeValues::result_max, -32766, 32766};
 inline constexpr AttributeRow kFractionBits = {"fraction_bits", &AttributeValues::fraction_bits, 0, 8};
-inline constexpr AttributeRow kRowLength = {"row_length", &AttributeValues::row_length, 0, 65536};
-inline constexpr AttributeRow kHeads = {"heads", &AttributeValues::heads, 1, 1048576};
-inline constexpr AttributeRow kPositions = {"positions", &AttributeValues::positions, 1, 1048576};
-inline constexpr AttributeRow kTransposed = {"transposed", &AttributeValues::transposed, 0, 1};
+inline constexpr AttributeRow kBits = {"bits", &AttributeValues::bits, 1, 4};
 
 inline constexpr AttributeRow kConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
     kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kHalf};
@@ -259,58 +249,57 @@ inline constexpr AttributeRow kInt8ConvAttributes[] = {kOutChannels, kKernelH, k
 inline constexpr AttributeRow kIntegerMeanAttributes[] = {kFractionBits};
 inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {kKernelH, kKernelW, kStrideH, kStrideW, kPadTop, kPadLeft,
     kPadBottom, kPadRight, kCeil, kCountPad, kFractionBits};
-inline constexpr AttributeRow kTransposeAttributes[] = {kHeight, kWidth};
-inline constexpr AttributeRow kArrangeAttributes[] = {kRowLength};
-inline constexpr AttributeRow kMatmulAttributes[] = {kHeads, kPositions, kTransposed};
-inline constexpr AttributeRow kSoftmaxAttributes[] = {kGroups};
+inline constexpr AttributeRow kLevelConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
+    kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kBits, kByPosition};
 }  // namespace attributes
 
-// By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {
-    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, RangeRule::none, {attributes::kConvAttributes, 14}},
-    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::binary, RangeRule::sums, {attributes::kBinaryConvAttributes, 15}},
-    {"threshold", 1, 1, true, false, Result::bits, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {nullptr, 0}},
-    {"affine", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::affine, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"relu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::relu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kMaxPoolAttributes, 9}},
-    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kAvgPoolAttributes, 10}},
-    {"global_avg_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"add", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::total, {nullptr, 0}},
-    {"concat", 1, 4096, true, true, Result::same, ShapeRule::joined_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {nullptr, 0}},
-    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, RangeRule::merged, {attributes::kSliceAttributes, 2}},
-    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::merged, {attributes::kShuffleAttributes, 1}},
-    {"flatten", 1, 1, true, true, Result::same, ShapeRule::flat_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, RangeRule::merged, {nullptr, 0}},
-    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::bits, {attributes::kExpandAttributes, 1}},
-    {"prelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::prelu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"clip", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::clip, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"sigmoid", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::sigmoid, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"abs", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::abs, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"multiply", 2, 2, true, false, Result::real, ShapeRule::broadcast_shape, ElementwiseForm::values, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"channel_mean", 1, 1, true, false, Result::real, ShapeRule::one_channel_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, RangeRule::none, {attributes::kScaleMapAttributes, 3}},
-    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, ViewKind::none, Products::none, RangeRule::none, {attributes::kShiftMapAttributes, 3}},
-    {"unflatten", 1, 1, true, true, Result::same, ShapeRule::map_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, RangeRule::merged, {nullptr, 0}},
-    {"elu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::elu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"gelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::gelu, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kUpsampleAttributes, 3}},
-    {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kNormalizeAttributes, 2}},
-    {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::limits, {attributes::kRescaleAttributes, 3}},
-    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::int8, RangeRule::limits, {attributes::kInt8ConvAttributes, 15}},
-    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kIntegerMeanAttributes, 1}},
-    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kIntegerAvgPoolAttributes, 11}},
-    {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {nullptr, 0}},
-    {"transpose", 1, 1, true, false, Result::real, ShapeRule::transposed_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kTransposeAttributes, 2}},
-    {"arrange", 1, 1, true, false, Result::real, ShapeRule::arranged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kArrangeAttributes, 1}},
-    {"matmul", 2, 2, true, false, Result::real, ShapeRule::product_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kMatmulAttributes, 3}},
-    {"softmax", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, RangeRule::none, {attributes::kSoftmaxAttributes, 1}},
+    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, false, RangeRule::none, {attributes::kConvAttributes, 14}},
+    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::binary, false, RangeRule::sums, {attributes::kBinaryConvAttributes, 15}},
+    {"threshold", 1, 1, true, false, Result::bits, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::bits, {nullptr, 0}},
+    {"affine", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::affine, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"relu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::relu, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kMaxPoolAttributes, 9}},
+    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kAvgPoolAttributes, 10}},
+    {"global_avg_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"add", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::add, ViewKind::none, Products::none, false, RangeRule::total, {nullptr, 0}},
+    {"concat", 1, 4096, true, true, Result::same, ShapeRule::joined_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, false, RangeRule::merged, {nullptr, 0}},
+    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::channels, Products::none, false, RangeRule::merged, {attributes::kSliceAttributes, 2}},
+    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::merged, {attributes::kShuffleAttributes, 1}},
+    {"flatten", 1, 1, true, true, Result::same, ShapeRule::flat_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, false, RangeRule::merged, {nullptr, 0}},
+    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::bits, {attributes::kExpandAttributes, 1}},
+    {"prelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::prelu, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"clip", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::clip, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"sigmoid", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::sigmoid, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"abs", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::abs, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"multiply", 2, 2, true, false, Result::real, ShapeRule::broadcast_shape, ElementwiseForm::values, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"channel_mean", 1, 1, true, false, Result::real, ShapeRule::one_channel_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kScaleMapAttributes, 3}},
+    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kShiftMapAttributes, 3}},
+    {"unflatten", 1, 1, true, true, Result::same, ShapeRule::map_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::shape, Products::none, false, RangeRule::merged, {nullptr, 0}},
+    {"elu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::elu, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"gelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::gelu, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kUpsampleAttributes, 3}},
+    {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kNormalizeAttributes, 2}},
+    {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::limits, {attributes::kRescaleAttributes, 3}},
+    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::int8, false, RangeRule::limits, {attributes::kInt8ConvAttributes, 15}},
+    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kIntegerMeanAttributes, 1}},
+    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kIntegerAvgPoolAttributes, 11}},
+    {"round", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::round, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
+    {"level_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, true, RangeRule::none, {attributes::kLevelConvAttributes, 15}},
 };
-constexpr int kOperationCount = 40;
 
-constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
+// The row of each opcode, -1 for numbers that no operation has.
+inline constexpr signed char kRowOfOpcode[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+    20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36};
+constexpr int kMaxOpcode = 40;
+
+constexpr bool is_opcode(int32_t code) { return code >= 0 && code <= kMaxOpcode && kRowOfOpcode[code] >= 0; }
+constexpr const OperationRow& row_of(Op op) { return kOperations[kRowOfOpcode[static_cast<size_t>(op)]]; }
 constexpr const char* name_of(Op op) { return row_of(op).name; }
 
 enum class ArrayType {float32, float16, int32, int8, bits};
@@ -373,6 +362,12 @@ void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit
             break;
         case Op::divide:
             visit({"divisor", ArrayType::float32, 1, {channels}, false});
+            break;
+        case Op::level_conv:
+            visit({"codes", ArrayType::bits, 2, {a.bits, a.out_channels * channels / a.groups * a.kernel_h * a.kernel_w}, false});
+            visit({"levels", ArrayType::float32, 2, {a.by_position ? a.kernel_h * a.kernel_w : 1, (1 << a.bits)}, false});
+            visit({"scale", ArrayType::float32, 1, {a.out_channels}, false});
+            if (a.has_bias) visit({"bias", ArrayType::float32, 1, {a.out_channels}, false});
             break;
         default:
             break;

@@ -103,7 +103,7 @@ class Reader {
             return FieldPlace{static_cast<int64_t>(start + offset), place.operation, place.name};
         };
         const int32_t code = words_[start], length = words_[start + 1], inputs = words_[start + 2];
-        if (code < 1 || code > kOperationCount) {
+        if (!is_opcode(code)) {
             refuse(at(0), "opcode", code);
         }
         Operation operation;

@@ -2,6 +2,7 @@
 
 from ...arithmetic import ceil_div
 from ..program.by_operation import ByOperation
+from ..program.float_weights import bias_of
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import REAL_KIND, Value
 from .calls import Calls, Pointer
@@ -179,11 +180,14 @@ class Elementwise(Moves):
         return self.changed(number, operation.inputs[0], 'bmx_affine_value', self.scale_and_shift(operation))
 
     def scale_and_shift(self, operation):
-        """Return the constants of an affine operation: pairs of a name and an array."""
+        """Return the constants of an affine operation, with what is fused of the convolution before it: pairs of a name and an array."""
         scale, shift = operation.arrays['scale'], operation.arrays['shift']
         before = operation.inputs[0] - self.facts.first
-        if before >= 0 and self.facts.is_fused_bias(before):
-            shift = shift + self.program.operations[before].arrays['bias'] * scale
+        if before >= 0 and self.facts.is_fused(before):
+            convolution = self.program.operations[before]
+            bias = bias_of(convolution)
+            shift = shift if bias is None else shift + bias * scale
+            scale = scale * convolution.arrays['scale'] if convolution.row.weight_levels else scale
         return ('scale', scale), ('shift', shift)
 
     @FORMS.of('relu')

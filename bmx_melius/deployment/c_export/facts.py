@@ -11,7 +11,7 @@ _ROUNDING = 0.25  # of normalized pixels that are scaled again, far less than ha
 class Facts:
     """Readers of the values of a program, and what the planner of the engine decides too.
 
-    tests/native/test_plan.py compares `is_view`, `is_fused_bias`, `planar_convolutions` and `operations.range_of_sums` with the planner on
+    tests/native/test_plan.py compares `is_view`, `is_fused`, `planar_convolutions` and `operations.range_of_sums` with the planner on
     random programs.
 
     Parameters
@@ -94,11 +94,11 @@ class Facts:
             self._readers[value] = found
         return self._readers[value]
 
-    def is_fused_bias(self, number):
-        """Return whether the bias of a convolution is part of the shift that follows, as in the engine."""
+    def is_fused(self, number):
+        """Return whether the bias and the scale of a convolution are part of the scaling that follows, as in the engine."""
         operation = self.program.operations[number]
-        has_bias = operation.row.products == 'floats' and operation.attributes['has_bias']
-        return has_bias and self.follower(number, _scales_reals) is not None
+        scales = operation.row.products == 'floats' and (operation.attributes['has_bias'] or operation.row.weight_levels)
+        return bool(scales) and self.follower(number, _scales_reals) is not None
 
     def planar_convolutions(self):
         """Return the numbers of the convolutions that add in the order of planar maps, as the engine's stems do: a set.

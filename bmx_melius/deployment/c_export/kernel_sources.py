@@ -12,12 +12,12 @@ import re
 from .values import TYPES
 
 FOLDER = pathlib.Path(__file__).resolve().parent / 'kernels'
-FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'sequences', 'int8')  # each may use what the previous files define
+FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'int8')  # each may use what the previous files define
 KINDS = {  # of the types in the name of a template
     'value': tuple(TYPES),
     'signed': tuple(kind for kind in TYPES if kind != 'u8'),
     'result': tuple(TYPES),
-    'weight': ('f32', 'f16'),
+    'weight': ('f32', 'f16', 'levels'),
     'sum': ('i32', 'i64'),
     'form': ('split', 'wide'),  # of a rescaling
 }

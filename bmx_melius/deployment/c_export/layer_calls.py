@@ -8,10 +8,10 @@ import numpy as np
 
 from ...arithmetic import ceil_div
 from ...errors import UserError
+from ..program.float_weights import bias_of, level_numbers
 from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
 from ..program.operations import range_of_sums
 from ..program.words import pack_bits
-from .calls import Pointer
 from .element_calls import FORMS
 from .int8_calls import Integers
 from .kernel_sources import names
@@ -134,18 +134,35 @@ class Lowering(Integers):
 
     @FORMS.of('conv')
     def conv(self, number, operation, shape):
+        bias = None if self.facts.is_fused(number) else bias_of(operation)
+        return [self._sums(number, operation, shape, operation.arrays['weight'], 'f16' if operation.attributes['half'] else 'f32', bias)]
+
+    @FORMS.of('level_conv')
+    def level_conv(self, number, operation, shape):
+        x, attributes = self.shapes[operation.inputs[0]], operation.attributes
+        kernel = attributes['kernel_h'], attributes['kernel_w']
+        numbers = level_numbers(operation.arrays['codes']).reshape(shape.channels, x.channels // attributes['groups'], *kernel)
+        result = self._sums(number, operation, shape, numbers, 'levels', None)
+        if not self.facts.is_fused(number):
+            scale, bias = operation.arrays['scale'], bias_of(operation)
+            constants = {'scale': scale, 'shift': np.zeros_like(scale) if bias is None else bias}
+            names = [self.to.array(name, array, 'float') for name, array in constants.items()]
+            span = self.span(shape, shape.channels, result.stride, result.stride)
+            self.to.call('bmx_affine_value', span, result, *names, result, value='f32')
+        return [result]
+
+    def _sums(self, number, operation, shape, weight, kind, bias):
+        """Add the convolution with `weight`, numbers of levels if `kind` is ``levels``, plus a bias or None; return the result."""
         attributes, (value,) = operation.attributes, operation.inputs
         x = self.shapes[value]
-        weight, kind = operation.arrays['weight'], 'f16' if attributes['half'] else 'f32'
-        bias = operation.arrays['bias'] if attributes['has_bias'] and not self.facts.is_fused_bias(number) else None
         result = self.new('f32', shape.channels, shape)
         if number in self._planar:
             order, (piece,) = (0, 2, 1, 3), self._planar_pieces(value)
             planar = value < self.facts.first and x.channels > 1
             strides = (1, self.pixels(x)) if planar else (piece.stride, 1)
-            layer = self._conv_layer('conv', operation, shape, x.channels, weight.transpose(order), bias)
+            layer = self._conv_layer('conv', operation, shape, x.channels, weight.transpose(order), kind, bias)
             self.to.call('bmx_conv_planar_weight', layer, piece, *strides, result, result.stride, weight=kind)
-            return [result]
+            return result
         weight, first = weight.transpose(0, 2, 3, 1), 0
         divides = attributes['groups'] == attributes['kernel_h'] == attributes['kernel_w'] == 1
         pieces = self.pieces(value) if divides else [self.contiguous(value)]
@@ -153,10 +170,10 @@ class Lowering(Integers):
             part = weight[..., first : first + piece.channels] if divides else weight
             first += piece.channels
             name = 'conv' if len(pieces) == 1 else f'conv_part{index}'
-            layer = self._conv_layer(name, operation, shape, piece.channels, part, bias if first == x.channels else None)
+            layer = self._conv_layer(name, operation, shape, piece.channels, part, kind, bias if first == x.channels else None)
             arguments = (layer, piece, piece.stride, result, result.stride, int(index > 0))
             self.to.call('bmx_conv_value_weight', *arguments, value=piece.kind, weight=kind)
-        return [result]
+        return result
 
     def _planar_pieces(self, value):
         """Return a value as one piece of floats; an input where it is given."""
@@ -165,10 +182,15 @@ class Lowering(Integers):
         piece = self.contiguous(value)
         return [piece if piece.kind == 'f32' else self.copy(piece, 'f32', self.shapes[value])]
 
-    def _conv_layer(self, name, operation, shape, channels, weight, bias):
+    def _conv_layer(self, name, operation, shape, channels, weight, kind, bias):
         """Return a `bmx_conv` for a convolution of some channels of its input."""
         attributes = operation.attributes
-        numbers, type = (weight.astype('<f2').view('<u2'), 'uint16_t') if attributes['half'] else (weight.astype('<f4'), 'float')
+        if kind == 'levels':
+            weights = self._levels(f'{name}_weights', operation, weight.reshape(-1))
+        elif kind == 'f16':
+            weights = self.to.array(f'{name}_weights', weight.astype('<f2').view('<u2'), 'uint16_t')
+        else:
+            weights = self.to.array(f'{name}_weights', weight.astype('<f4'), 'float')
         return self.to.structure(
             name,
             'bmx_conv',
@@ -176,8 +198,22 @@ class Lowering(Integers):
             groups=attributes['groups'],
             inputs=channels // attributes['groups'],
             outputs=shape.channels // attributes['groups'],
-            weights=self.to.array(f'{name}_weights', numbers, type),
+            weights=weights,
             bias='NULL' if bias is None else self.to.array('bias', bias.astype('<f4'), 'float'),
+        )
+
+    def _levels(self, name, operation, numbers):
+        """Return a `bmx_levels` for weights, the numbers of their levels in the order in which they are added."""
+        bits, levels = operation.attributes['bits'], operation.arrays['levels']
+        codes = pack_bits(np.ascontiguousarray(numbers >> np.arange(bits)[:, None] & 1).astype(bool))
+        return self.to.structure(
+            name,
+            'bmx_levels',
+            codes=self.to.array(f'{name}_codes', codes, 'uint32_t'),
+            levels=self.to.array('levels', levels.astype('<f4'), 'float'),
+            bits=bits,
+            words=codes.shape[1],
+            step=levels.shape[1] if operation.attributes['by_position'] else 0,
         )
 
     # --- pooling
@@ -190,8 +226,8 @@ class Lowering(Integers):
         if not is_deferred:
             return self.pooled(source, operation.attributes, shape)
         scaling = self.program.operations[before]
-        falling = scaling.arrays[scaling.row.scales] < 0
-        pooled = self.pooled(scaling.inputs[0], operation.attributes, shape, falling)
+        constants = scaling.arrays[scaling.row.scales] if scaling.row.is_integer_layer else dict(self.scale_and_shift(scaling))['scale']
+        pooled = self.pooled(scaling.inputs[0], operation.attributes, shape, constants < 0)
         if scaling.row.is_integer_layer:
             return self.rescaled(number, scaling, pooled, shape)
         results, first = [], 0
@@ -270,52 +306,6 @@ class Lowering(Integers):
             self.to.call('bmx_upsample_value', window, span, piece, attributes['repeat'], to, value=piece.kind)
             results.append(to)
         return results
-
-    # --- sequences
-
-    @FORMS.of('transpose')
-    def transpose(self, _, operation, shape):
-        (value,) = operation.inputs
-        x, first, result = self.shapes[value], 0, self.new('f32', shape.channels, shape)
-        for piece in self.pieces(value):
-            to = Pointer(result.buffer, first * result.stride)
-            span = self.span(x, piece.channels, piece.stride, 1)
-            self.to.call('bmx_transpose_value_result', span, piece, 1, to, result.stride, value=piece.kind, result='f32')
-            first += piece.channels
-        return [result]
-
-    @FORMS.of('arrange')
-    def arrange(self, _, operation, shape):
-        return [piece if piece.kind == 'f32' else self.copy(piece, 'f32', shape) for piece in self.pieces(operation.inputs[0])]
-
-    @FORMS.of('matmul')
-    def matmul(self, _, operation, shape):
-        attributes, (left, right) = operation.attributes, operation.inputs
-        x, y = self.contiguous(left), self.contiguous(right)
-        y = y if y.kind == 'f32' else self.copy(y, 'f32', self.shapes[right])
-        heads, transposed = attributes['heads'], attributes['transposed']
-        result = self.new('f32', shape.channels, shape)
-        span = self.span(shape, x.channels, x.stride, result.stride)
-        steps = (1, y.stride) if transposed else (y.stride, 1)
-        counts = (y.channels // heads, *steps, shape.channels // heads)
-        self.to.call('bmx_matmul_value', span, heads, x, y, *counts, result, value=x.kind)
-        return [result]
-
-    @FORMS.of('softmax')
-    def softmax(self, _, operation, shape):
-        piece, result = self.contiguous(operation.inputs[0]), self.new('f32', shape.channels, shape)
-        span = self.span(shape, piece.channels, piece.stride, result.stride)
-        self.to.call('bmx_softmax_value', span, operation.attributes['groups'], piece, result, value=piece.kind)
-        return [result]
-
-    @FORMS.of('normalize')
-    def normalize(self, _, operation, shape):
-        attributes, (eps,) = operation.attributes, operation.arrays['eps']
-        piece, result = self.contiguous(operation.inputs[0]), self.new('f32', shape.channels, shape)
-        span = self.span(shape, piece.channels, piece.stride, result.stride)
-        constants = (attributes['groups'], attributes['by_position'], float(eps).hex())
-        self.to.call('bmx_normalize_value', span, *constants, piece, result, value=piece.kind)
-        return [result]
 
 
 def lowering_of(name):

@@ -12,6 +12,7 @@ import dataclasses
 
 import numpy as np
 
+from ..program.float_weights import weight_of
 from ..program.operation_table import MAX_BYTE
 
 _EXPONENTS = (0.25, 0.5, 0.75, 1.0)  # of the range of a channel; of its weights the difference to 1
@@ -56,7 +57,7 @@ def channel_factors(statistics, layers):
     ----------
     statistics : ChannelStatistics
     layers : list of Operation
-        The ``conv`` operations that read the value.
+        The float convolutions that read the value.
     """
     readers = [_reader(layer, len(statistics.power)) for layer in layers]
     magnitudes = np.maximum(np.abs(statistics.smallest), np.abs(statistics.largest))
@@ -79,7 +80,7 @@ def _floored(array):
 
 
 def _reader(layer, channels):
-    weight, groups = layer.arrays['weight'].astype(np.float64), layer.attributes['groups']
+    weight, groups = weight_of(layer).astype(np.float64), layer.attributes['groups']
     filters, inputs = weight.shape[:2]
     first = np.repeat(np.arange(groups), filters // groups) * inputs
     columns = first[:, None] + np.arange(inputs)

@@ -66,7 +66,7 @@ def _merged_affine(before, affine, into_convolutions):
     attributes = before.attributes
     if before.name == affine.name:
         arrays = {'scale': arrays['scale'] * scale, 'shift': arrays['shift'] * scale + shift}
-    elif before.row.products == 'floats' and into_convolutions:
+    elif before.row.products == 'floats' and not before.row.weight_levels and into_convolutions:
         arrays = {'weight': arrays['weight'] * scale[:, None, None, None], 'bias': arrays.get('bias', 0) * scale + shift}
         attributes = {**attributes, 'has_bias': 1}
     else:
@@ -93,10 +93,11 @@ def _replaced(operation, attributes, arrays):
 
 
 def halve(program):
-    """Return the program with convolution weights in float16, except convolutions with a weight beyond the float16 range."""
+    """Return the program with convolution weights in float16, except of few levels, or with a weight beyond the float16 range."""
     operations = []
     for operation in program.operations:
-        if operation.row.products == 'floats' and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:
+        is_real = operation.row.products == 'floats' and not operation.row.weight_levels
+        if is_real and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:
             arrays = {**operation.arrays, 'weight': operation.arrays['weight'].astype(np.float16)}
             operation = dataclasses.replace(operation, attributes={**operation.attributes, 'half': 1}, arrays=arrays)
         operations.append(operation)

@@ -6,7 +6,7 @@ The steps are:
 network       read the graph and check the parameters and the input shapes against it (`network`, of MXNet: `traced_network`)
 comparisons   find what each sign compares, with the rounding of the network's framework (`thresholds`, for MXNet `batch_norms`)
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
-programs      lower these nodes to programs (`lowering.lower`, `folding`)
+programs      lower these nodes to programs (`lowering.lower`, `folding`, `few_levels`)
 verification  compare the programs with the framework (`verification`)
 quantization  replace real-valued layers by integer layers, if calibration images are given (`calibration`, `quantization`)
 assembly      write a symbol of packed operators and unconverted nodes (`assembly`)
@@ -22,11 +22,14 @@ import numpy as np
 from ...analysis.counting import reads_unknown_values
 from ...errors import UserError
 from ...nn import marks
+from ..program.float_weights import weight_bits
+from ..program.operation_table import MAX_LEVEL_BITS
 from ..program.packed_operator import is_packed
 from ..program.program import Program
 from . import folding
 from .assembly import assemble
 from .calibration import MIN_CORRELATION, quantized
+from .few_levels import with_levels
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
 from .report import Left, Report
@@ -118,6 +121,7 @@ def _pack(network, verification, half, calibration):
     programs, words = {}, {}
     for region, lowered in lowered_regions.items():
         program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
+        program = with_levels(program, half)
         words[region] = (folding.halve(program) if half else program).to_words()
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
         midpoints = {number_of[number]: midpoint for number, midpoint in lowered.midpoints.items()}  # of bits, which are never merged
@@ -136,6 +140,7 @@ def _pack(network, verification, half, calibration):
         unclear_thresholds=comparisons.unclear,
         half=half,
         verification=checked,
+        level_bits=_level_bits(programs.values()),
         quantization=quantization,
     )
     return Packed(symbol_json, packed_arrays, network.input_names, report)
@@ -187,6 +192,16 @@ def _float_signs(network, lowered):
     binary = {node for part in lowered for node in part.binary_layers}
     marked = (node for node in network.graph.nodes if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE))
     return [node.name for node in marked if node not in binary and marks.is_sign(node.marks) and reads_unknown_values(node)]
+
+
+def _level_bits(lowered):
+    """Return the bits of a weight of each layer of real numbers whose weights have few levels; of several convolutions the most."""
+    found = {}
+    for part in lowered:
+        floats = [operation for operation in part.program.operations if operation.row.products == 'floats']
+        for node, operation in zip(part.float_layers, floats):
+            found.setdefault(node.name, []).append(weight_bits(operation))
+    return {name: max(bits) for name, bits in found.items() if max(bits) <= MAX_LEVEL_BITS}
 
 
 def _why_nothing(network, partition):

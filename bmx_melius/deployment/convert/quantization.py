@@ -18,7 +18,8 @@ from typing import Optional
 import numpy as np
 
 from ..program.by_operation import ByOperation
-from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
+from ..program.float_weights import bias_of, weight_of
+from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT, OPERATIONS
 from ..program.operations import BITS_KIND, PADDING, Operation, range_of_sums
 from ..program.program import Program
 
@@ -127,7 +128,7 @@ def quantize(program, ranges, input_spec=None, keep_float=()):
     Parameters
     ----------
     program : Program
-        With arrays; its convolutions are float32 or float16.
+        With arrays; its float convolutions have weights of any form.
     ranges : dict of int to ValueRange
         Of each of `observed_values`.
     input_spec : InputSpec or None
@@ -299,15 +300,14 @@ class _Quantizer:
 
     # --- operations on grids
 
-    @_RULES.of('conv')
+    @_RULES.of('conv', 'level_conv')
     @_with_ranges
     def _conv(self, operation, x):
         number = self._result_of[id(operation)]
         source = operation.inputs[0]
         x = self._bytes(x, *self._byte_scales(source))
-        attributes, weight = dict(operation.attributes), operation.arrays['weight'].astype(np.float64)
-        has_bias = attributes.pop('has_bias')
-        attributes.pop('half')
+        weight, bias = weight_of(operation).astype(np.float64), bias_of(operation)
+        attributes = {name: value for name, value in operation.attributes.items() if name in OPERATIONS['int8_conv'].attributes}
         inputs, filters = weight.shape[1], len(weight)
         of_filter = np.repeat(np.arange(attributes['groups']), filters // attributes['groups'])
         scale_in = x.scale.reshape(-1, inputs)[of_filter][:, :, None, None]
@@ -315,7 +315,7 @@ class _Quantizer:
         weight = weight * scale_in
         scale = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), _TINY) / 127
         rounded = np.rint(weight / scale[:, None, None, None]).astype(np.int8)
-        bias = operation.arrays['bias'].astype(np.float64) if has_bias else np.zeros(filters)
+        bias = np.zeros(filters) if bias is None else bias.astype(np.float64)
         bias = bias - scale * (rounded * zero.reshape(-1, inputs)[of_filter][:, :, None, None]).sum(axis=(1, 2, 3))
         bytes_of_readers = self._bytes_of_readers(number)
         if bytes_of_readers is None:

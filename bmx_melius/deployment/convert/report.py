@@ -39,6 +39,8 @@ class Report:
         Whether the weights of float layers are stored in float16.
     verification : Verification or None
         None if the conversion was not verified.
+    level_bits : dict of str to int
+        Layers of real numbers whose weights have few levels -> bits of a weight.
     quantization : QuantizationReport or None
         What 8-bit layers change on the calibration images; None if real-valued layers were not quantized.
     symbol_file, params_file : str or None
@@ -55,6 +57,7 @@ class Report:
     unclear_thresholds: list
     half: bool
     verification: 'Verification | None'
+    level_bits: dict = dataclasses.field(default_factory=dict)
     quantization: 'QuantizationReport | None' = None
     symbol_file: 'str | None' = None
     params_file: 'str | None' = None
@@ -73,6 +76,11 @@ class Report:
                 f'{self.params_file}: {self.size_after:,} bytes, {_compared(self.size_after, self.size_before)}'
                 + (' (weights of float layers in half precision)' if self.half else '')
             )
+        by_bits = collections.defaultdict(list)
+        for name, bits in self.level_bits.items():
+            by_bits[bits].append(name)
+        for bits, names in sorted(by_bits.items()):
+            lines.append(f'{counted(len(names), "layer")} with {counted(bits, "bit")} a weight, times real numbers: {name_some(names)}')
         reasons = collections.defaultdict(list)
         for left in self.left:
             reasons[left.reason].append(f'{left.node} ({left.operator})')

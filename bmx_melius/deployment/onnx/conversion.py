@@ -17,13 +17,13 @@ from ..convert.calibration_images import read_calibration
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
-from . import layers, normalization, sequence_layers  # noqa: F401  register their translations
+from ..program.operation_table import MAX_LEVEL_BITS
+from . import layers, normalization  # noqa: F401  register their translations
 from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .reading_back import read_back
-from .sequences import with_sequences_as_maps
 from .stored_programs import stored_program
 from .ties import TiesError, share_of_ties, with_comparisons
 from .translation import Translator
@@ -68,7 +68,8 @@ class ImportReport:
         bits = sum(layer.bits * layer.weights for layer in self.layers) / weights
         among = '1 convolution or dense layer' if len(self.layers) == 1 else f'{len(self.layers)} convolutions and dense layers'
         lines = [f'{counted(self.binary_layers, "binary layer")} of {among}; {bits:.2f} bits a weight']
-        lines += [f'stays real-valued: {layer.name}: {layer.reason}' for layer in self.layers if layer.reason]
+        real = (layer for layer in self.layers if layer.reason and layer.bits > MAX_LEVEL_BITS)
+        lines += [f'stays real-valued: {layer.name}: {layer.reason}' for layer in real]
         return '\n'.join([*lines, *self.notes, *str(self.conversion).split('\n')[1:]])
 
 
@@ -86,7 +87,7 @@ def import_onnx(
     keep_float: Sequence[str] = (),
     min_correlation: float = MIN_CORRELATION,
 ) -> ImportReport:
-    """Convert a trained binary network in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
+    """Convert a trained network of few bits in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
     The network may come from any library. Which layers are binary is found by evaluation with ONNX Runtime: activations that take few
     levels, whatever computes them, and weights of few levels. MXNet is not needed.
@@ -120,8 +121,8 @@ def import_onnx(
     Raises
     ------
     UserError
-        If the file is not a valid model, takes too much memory or time, has no binary layer, or a node cannot be converted; the message
-        names it. No file is written.
+        If the file is not a valid model, takes too much memory or time, has no weights of few levels, or a node cannot be converted; the
+        message names it. No file is written.
 
     Examples
     --------
@@ -148,9 +149,8 @@ def import_onnx(
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
     _require_inference(model, evaluator)
-    _require_no_state(evaluator)
     evaluator.require_numbers()
-    evaluator, moved = _with_channels_second(evaluator)
+    evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
     with_ties = list(translator.signs_with_ties)
@@ -174,9 +174,9 @@ def import_onnx(
     ]
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
-    if not any(not layer.reason for layer in translator.layers):
+    if not any(not layer.reason or layer.bits <= MAX_LEVEL_BITS for layer in translator.layers):
         lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
-        raise UserError(f'{model.path}: this network has no binary layer: {_why_not(translator)}{lost}')
+        raise UserError(f'{model.path}: this network has no binary layer, and no weights of few levels: {_why_not(translator)}{lost}')
     translator.notes += _lost_signs(translator.layers)
     packed = pack(translator.network, verify, half, calibrated)
     report = packed.report
@@ -200,14 +200,6 @@ def import_onnx(
     fields = _description(input_spec, class_names, shapes, outputs, model.path)
     found = ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
     return _written(exported, packed.symbol, packed.arrays, fields, found, model)
-
-
-def _with_channels_second(evaluator):
-    """Return an `Evaluator` of the model with the channels of maps and sequences second, and the inputs whose shape that changes."""
-    sequences = with_sequences_as_maps(evaluator)
-    if sequences is not evaluator:
-        return with_factors_after_layers(sequences), []
-    return with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
 
 
 def _read_back(model, exported, changes_layers, input_spec, class_names):
@@ -246,10 +238,11 @@ def _written(exported, symbol, arrays, fields, report, model):
 
 
 def _as_stored(found, report):
-    """Return layers with the bits of a weight in the file: real weights may be stored in half precision, or as 8-bit integers."""
+    """Return layers with the bits of a weight in the file: weights of real-valued layers may have half precision or few levels."""
     integers = set(report.quantization.changes) - set(report.quantization.keep_float) if report.quantization else ()
-    bits = 16 if report.half else 32
-    return [dataclasses.replace(layer, bits=8 if layer.name in integers else bits) if layer.reason else layer for layer in found]
+    bits = {**report.level_bits, **dict.fromkeys(integers, 8)}
+    real = 16 if report.half else 32
+    return [dataclasses.replace(layer, bits=bits.get(layer.name, real)) if layer.reason else layer for layer in found]
 
 
 def _require_inference(model, evaluator):
@@ -267,19 +260,6 @@ def _require_inference(model, evaluator):
             raise UserError(
                 f'{model.path}: node {operator.name} ({operator.kind}) is in training mode: export the network in evaluation mode '
                 f'(net.eval()){hint}'
-            )
-
-
-_RECURRENT = ('GRU', 'LSTM', 'RNN')
-
-
-def _require_no_state(evaluator):
-    """Raise `UserError` for layers that compute one step of a sequence after the other: a program has no state."""
-    for operator in evaluator.model.operators:
-        if operator.kind in _RECURRENT:
-            raise UserError(
-                f'{evaluator.model.path}: node {operator.name} ({operator.kind}) has a state from one step to the next, for which there is '
-                'no packed form: export what is before it, and what is after it, as networks of their own'
             )
 
 

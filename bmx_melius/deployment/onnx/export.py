@@ -6,7 +6,7 @@ padding, which represents -1,
     h = conv(2b - 1, w) = conv(b, 2w) - sum(w)        (h + n) / 2 = conv(b, w) + (n - sum(w)) / 2
 
 so a binary layer is one convolution. All sums are integers, exact in float32. A binary weight is stored in one byte (`Cast` converts it to
-float when a runtime loads the model), the weights of float layers as in the program.
+float when a runtime loads the model), and so is the number of a weight of few levels, the weights of other float layers as in the program.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from ..._version import __version__
 from ...errors import UserError
 from ..program import reference
 from ..program.by_operation import ByOperation
+from ..program.float_weights import level_numbers
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import BITS_KIND, PADDING
 from .stored_programs import store_program
@@ -144,7 +145,6 @@ def _free(name, taken):
 
 
 _FORMS = ByOperation()  # methods of `_Model`
-_AROUND_CHANNELS = (('begin', 0), ('end', 1)), (('begin', 2), ('end', 4))  # of the axes of a map
 
 
 class _Model:
@@ -220,6 +220,19 @@ class _Model:
     def conv(self, _, x, groups, weight, out_channels, has_bias, half, bias=None, **geometry):
         constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
         return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
+
+    @_FORMS.of('level_conv')
+    def level_conv(self, value, x, groups, codes, levels, scale, out_channels, bits, by_position, has_bias, bias=None, **geometry):
+        numbers = level_numbers(codes)
+        indices = np.arange(numbers.size) % len(levels) * levels.shape[1] + numbers
+        shape = (out_channels, value.channels // groups, geometry['kernel_h'], geometry['kernel_w'])
+        indices = indices.astype(np.min_scalar_type(indices.max())).reshape(shape)
+        indices = self._add('Cast', self._constant('numbers', indices), to=self._onnx.TensorProto.INT32)
+        weight = self._add('Gather', self._constant('levels', levels.reshape(-1)), indices)
+        y = self._add(
+            'Mul', self._add('Conv', x, weight, group=groups, **_windows(geometry)), self._constant('scale', scale[:, None, None])
+        )
+        return self._add('Add', y, self._constant('bias', bias[:, None, None])) if has_bias else y
 
     @_FORMS.of('binary_conv')
     def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, planes, **geometry):
@@ -382,36 +395,6 @@ class _Model:
         variance = self._add('ReduceMean', self._add('Mul', difference, difference), axes=axes, keepdims=1)
         deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
         return self._add('Reshape', self._add('Div', difference, deviation), shape)
-
-    @_FORMS.of('transpose')
-    def transpose(self, value, x, height, width):
-        rows = self._add('Reshape', x, self._constant('sizes', np.array([0, value.channels, height * width, 1])))
-        return self._add('Transpose', rows, perm=[0, 2, 3, 1])
-
-    @_FORMS.of('arrange')
-    def arrange(self, value, x, row_length):
-        sizes = [0, value.channels, -1, row_length] if row_length else [0, value.channels, 1, -1]
-        return self._add('Reshape', x, self._constant('sizes', np.array(sizes)))
-
-    @_FORMS.of('matmul')
-    def matmul(self, value, x, y, heads, positions, transposed):
-        """Multiply the matrices with the channels as rows: of the result, too."""
-        size = self._add('Shape', x)
-        rows = self._add('Reshape', x, self._constant('sizes', np.array([0, heads, value.channels // heads, -1])))
-        others = self._add('Reshape', y, self._constant('sizes', np.array([0, heads, -1, positions])))
-        others = self._add('Transpose', others, perm=[0, 1, 3, 2]) if transposed else others
-        return self._add('Reshape', self._add('MatMul', others, rows), self._with_channels(size))
-
-    def _with_channels(self, shape):
-        """Return the shape of a map with other channels: those that the elements suffice for."""
-        batch, sizes = (self._add('Slice', shape, *(self._constant(name, np.array([n])) for name, n in ends)) for ends in _AROUND_CHANNELS)
-        return self._add('Concat', batch, self._constant('channels', np.array([-1])), sizes, axis=0)
-
-    @_FORMS.of('softmax')
-    def softmax(self, value, x, groups):
-        shape = self._add('Shape', x)
-        parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
-        return self._add('Reshape', self._add('Softmax', parts, axis=2), shape)
 
     @_FORMS.of('maximum')
     def maximum(self, _, x, y):

@@ -12,8 +12,10 @@ import dataclasses
 
 import numpy as np
 
+from ...errors import counted
 from ...graph.operations import Convolution, Dense, TransposedConvolution
 from ...nn import marks
+from ..convert.few_levels import smaller_levels
 from ..convert.weight_levels import WeightParts, weight_parts
 from .translation import ImportedLayer, UntranslatableError, padding_of, translate, window_of
 
@@ -132,12 +134,13 @@ class _Linear:
                 raise UntranslatableError(f'its input is padded with {self._pad_value:g}, and it is not a binary layer')
             inputs = [t.entry(name), self._constant(weight, 'weight')] + ([] if bias is None else [self._constant(bias, 'bias')])
             entry = self._node(inputs)
+            found = smaller_levels(weight)
             reads = 'real numbers' if not signs else 'several levels, which grouped and 3-D layers cannot' if binary else 'few levels'
-            count = len(binary.parts) if binary else 0
-            weights = f'have {count} bit{"s" if count > 1 else ""}, but' if binary else 'are real;'
+            count = found.bits if found else len(binary.parts) if binary else 0
+            weights = f'have {counted(count, "bit")}, but' if count else 'are real;'
             reason = f'its weights {weights} it reads {reads}'
-            few_levels = '' if bool(binary) == bool(signs) else 'weights' if binary else 'input'
-            t.layers.append(ImportedLayer(self._operator.name, weight.size, 32, reason, few_levels))
+            few_levels = '' if bool(count) == bool(signs) else 'weights' if binary else '' if count else 'input'
+            t.layers.append(ImportedLayer(self._operator.name, weight.size, found.bits if found else 32, reason, few_levels))
         t.set(self._operator.outputs[0], entry)
 
     def _can_pack(self, signs):

@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import UserError, counted
 from ...files.symbol_json import VARIABLE
 from ..convert.report import Report
 from ..convert.verification import Verification
+from ..program.float_weights import weight_bits
 from ..program.packed_operator import add_operator, new_symbol
 from .export import value_names, verify
 from .translation import ImportedLayer
 
-_BITS = {'binary': 1, 'int8': 8, 'floats': 32}  # of a weight
-_REASONS = {1: '', 8: 'its weights are 8-bit integers, as in the model', 32: 'its weights are real'}
+_REASONS = {'binary': '', 'int8': 'its weights are 8-bit integers, as in the model', 'floats': 'its weights are real'}  # by products
+_BITS = {'binary': 1, 'int8': 8}  # of a weight
 
 
 def read_back(model, program, order):
@@ -41,8 +42,14 @@ def read_back(model, program, order):
     layers = []
     for operation, name in zip(program.operations, value_names(program, names)[len(names) :]):
         if operation.row.products:
-            bits = _BITS[operation.row.products]
-            layers.append(ImportedLayer(name, operation.arrays['weight'].size, bits, _REASONS[bits]))
+            products = operation.row.products
+            if operation.row.weight_levels:
+                count, bits = operation.arrays['codes'].shape[1], weight_bits(operation)
+                reason = f'its weights have {counted(bits, "bit")}, but it reads real numbers'
+            else:
+                count, bits = operation.arrays['weight'].size, _BITS.get(products) or weight_bits(operation)
+                reason = _REASONS[products]
+            layers.append(ImportedLayer(name, count, bits, reason))
     binary = sum(not layer.reason for layer in layers)
     values = program.values()[len(names) :]
     verification = Verification('ONNX Runtime', binary, largest_deviation=deviation, engine='')

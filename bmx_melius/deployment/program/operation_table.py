@@ -15,6 +15,7 @@ FIRST_VERSION = 2  # of the format, the first one that a release wrote
 INT8_VERSION = 3  # the first one with layers of 8-bit integers
 MAX_INT16 = 32766  # the largest magnitude of numbers stored as 16-bit integers, so that 32767 is a threshold that none reaches
 MAX_BYTE = 255  # of the inputs of 8-bit layers
+MAX_LEVEL_BITS = 4  # of weights of few levels
 OFFSET_SHIFT = 8  # offsets of rescaling are multiples of 2^-8
 
 # --- what rows consist of -------------------------------------------------------------------------------------------------------------
@@ -27,8 +28,8 @@ class Array:
     Attributes
     ----------
     shape : tuple of str
-        The sizes, each the name of an attribute, ``C``, the number of input channels, or a number. ``x / y`` is a quotient without
-        remainder, ``x if y`` is x if attribute y is set, otherwise 1.
+        The sizes, each the name of an attribute, ``C``, the number of input channels, or a number. ``x * y / z``, from left to right, are
+        products and quotients without remainder, ``2^x`` is a power, ``x if y`` is x if attribute y is set, otherwise 1.
     dtype : str
         float32, float16, int32, int8 or bits. ``x if y`` is x if attribute y is set, otherwise float32.
     exists : str or None
@@ -50,7 +51,7 @@ class OperationType:
     Attributes
     ----------
     opcode : int
-        Its number in the file: the next one that is free. A number is never used for another operation.
+        Its number in the file, which no other operation has or had.
     doc : str
         What it computes from its inputs x, y, ..., of which bits are called b, in Markdown.
     inputs : tuple (int, int)
@@ -92,6 +93,8 @@ class OperationType:
     scales : str or None
         For operations that only multiply each channel by a number and add another one: the array of factors. Rounding is monotonic, so
         such an operation can follow a maximum instead.
+    weight_levels : bool
+        Whether its weights have few levels and are stored as the numbers of these, in bit planes (`weights`).
     rectifies : bool
         Whether it replaces negative numbers by 0 and keeps all others.
     on_maps : bool
@@ -118,6 +121,7 @@ class OperationType:
     reduces: Optional[Literal['maximum', 'mean']] = None
     range: Optional[Literal['bits', 'sums', 'limits', 'total', 'merged']] = None
     scales: Optional[str] = None
+    weight_levels: bool = False
     rectifies: bool = False
     on_maps: bool = False
     since: int = FIRST_VERSION
@@ -425,40 +429,23 @@ OPERATIONS = {
         since=3,
     ),
     'softplus': OperationType(36, 'log(1 + exp(x)).', elementwise='channels', rounds='always', since=4),
-    'transpose': OperationType(
-        37,
-        'Channel c at position p, of all positions row by row, becomes channel p at column c of a map of one row. `height` and `width` '
-        'are those of x, so that the program accepts only inputs of one size.',
-        attributes={'height': _SIZE, 'width': _SIZE},
-        shape='transposed',
-        since=5,
-    ),
-    'arrange': OperationType(
-        38,
-        'The positions, row by row, in rows of `row_length` positions; 0: all of them in one row.',
-        attributes={'row_length': (0, MAX_SIZE)},
-        shape='arranged',
-        since=5,
-    ),
-    'matmul': OperationType(
-        39,
-        'A product of matrices for each of `heads` groups of channels. The rows of a matrix are positions, row by row, its columns the '
-        'channels of the group. It is x y^T if `transposed`, with a channel for each position of y, else x y, where a group of x has a '
-        'channel for each position of y. y must have `positions` positions. Sums begin with +0, and each product, in order, is added '
-        'with one rounding.',
-        inputs=(2, 2),
-        attributes={'heads': _CHANNELS, 'positions': _CHANNELS, 'transposed': _FLAG},
-        shape='product',
-        rounds='products',
-        amplifies=True,
-        since=5,
-    ),
-    'softmax': OperationType(
+    'level_conv': OperationType(
         40,
-        'exp(x - m) / s, with the maximum m and the sum s of these exponentials of the channels of each of `groups` groups at a position.',
-        attributes={'groups': _CHANNELS},
-        shape='groups',
-        rounds='always',
+        'Convolution with weights of few levels, added in the order of `conv`, whose result is multiplied by `scale`[f] of its filter, '
+        'plus `bias`[f] if `has_bias`, else plus 0. Weight i, counted as in the weight of `conv`, is `levels`[k, n]: bit j of n is element '
+        'i of row j of `codes`, and k is the position in the kernel, row by row, if `by_position`, else 0.',
+        attributes={**_CONVOLUTION, 'has_bias': _FLAG, 'bits': (1, MAX_LEVEL_BITS), 'by_position': _FLAG},
+        arrays={
+            'codes': Array(('bits', 'out_channels * C / groups * kernel_h * kernel_w'), 'bits'),
+            'levels': Array(('kernel_h * kernel_w if by_position', '2^bits')),
+            'scale': Array(('out_channels',)),
+            'bias': Array(('out_channels',), exists='has_bias'),
+        },
+        shape='convolution',
+        rounds='products',
+        products='floats',
+        weight_levels=True,
+        amplifies=True,
         on_maps=True,
         since=5,
     ),

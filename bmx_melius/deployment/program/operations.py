@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import re
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -19,6 +20,7 @@ HALF = np.dtype('<f2')
 INT8 = np.dtype('i1')
 _DTYPES = {'float32': FLOAT, 'float16': HALF, 'int32': np.dtype('<i4'), 'int8': INT8, 'bits': np.dtype(bool)}
 _MAX_WEIGHTS: Dict[Optional[str], int] = {'binary': MAX_WEIGHTS, 'int8': MAX_INT8_WEIGHTS}  # products -> weights of an output, exclusive
+SIZE_TERMS = re.compile(r'([*/]?) ?(2\^)?(\w+)')  # of a size of an array: operator, whether it is a power, name or number
 
 
 class ProgramError(UserError):
@@ -82,12 +84,14 @@ def _dtype(text: str, attributes: Dict[str, int]) -> np.dtype:
 
 
 def _size(text: str, attributes: Dict[str, int], channels: int) -> int:
-    quotient, _, flag = text.partition(' if ')
+    terms, _, flag = text.partition(' if ')
     if flag and not attributes[flag]:
         return 1
-    number, *divisors = (channels if name == 'C' else int(name) if name.isdigit() else attributes[name] for name in quotient.split(' / '))
-    for divisor in divisors:
-        number //= divisor
+    number = 1
+    for operator, power, name in SIZE_TERMS.findall(terms):
+        term = channels if name == 'C' else int(name) if name.isdigit() else attributes[name]
+        term = 1 << term if power else term
+        number = number // term if operator == '/' else number * term
     return number
 
 
@@ -231,34 +235,6 @@ def _flat(_: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     return x.channels * x.height * x.width, 1, 1, True
 
 
-def _transposed(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
-    (x,), attributes = inputs, operation.attributes
-    if x.flat or (attributes['height'], attributes['width']) != (x.height, x.width):
-        raise ProgramError(
-            f'{operation.name} is of a map of {attributes["height"]} x {attributes["width"]}, not of {x}: give inputs of the size at '
-            'conversion'
-        )
-    return x.height * x.width, 1, x.channels, False
-
-
-def _arranged(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
-    (x,), positions = inputs, inputs[0].height * inputs[0].width
-    length = operation.attributes['row_length'] or positions
-    if x.flat or positions % length:
-        raise ProgramError(f'{operation.name} of {x} in rows of {length}')
-    return x.channels, positions // length, length, False
-
-
-def _product(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
-    (x, y), heads, positions = inputs, operation.attributes['heads'], operation.attributes['positions']
-    if y.height * y.width != positions:
-        raise ProgramError(f'{operation.name} with {positions} positions, of {y}: give inputs of the size at conversion')
-    channels, inner = (heads * positions, y.channels) if operation.attributes['transposed'] else (y.channels, heads * positions)
-    if x.flat or x.channels % heads or y.channels % heads or x.channels != inner:
-        raise ProgramError(f'{operation.name} of {x} and {y} in {heads} groups')
-    return channels, x.height, x.width, False
-
-
 def _map(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     if not x.flat:
@@ -281,9 +257,6 @@ SHAPES: Dict[str, Callable[[Operation, Sequence[Value]], ShapeAndRank]] = {
     'enlarged': _enlarged,
     'flat': _flat,
     'map': _map,
-    'transposed': _transposed,
-    'arranged': _arranged,
-    'product': _product,
 }
 
 

@@ -112,7 +112,8 @@ FORM = 'Sign(Sign + 0.1) in NHWC; weights folded to two levels'
 MODELS = {  # name: network, shape of its input, options of the conversion, facts
     'larq-binary-alexnet': (
         binary_alexnet, (41, 25, 3), {'opset': 13},
-        {'form': FORM + '; first layer with real inputs; Reshape to and of maps of one position, before binary layers', 'binary': 5},
+        {'form': FORM + '; first layer with real inputs; Reshape to and of maps of one position, before binary layers', 'binary': 5,
+         'levels': 1},
     ),
     'larq-dorefanet': (
         dorefanet, (52, 28, 3), {'opset': 13},
@@ -127,7 +128,7 @@ MODELS = {  # name: network, shape of its input, options of the conversion, fact
     'larq-resnet-e': (resnet_e, (16, 16, 3), {'opset': 13}, {'form': FORM + '; zeros beyond one-sided borders', 'binary': 3}),
     'larq-sequential': (
         sequential, (12, 12, 3), {'opset': 11, 'batch': 1},
-        {'form': FORM + '; first layer with real inputs; magnitude_aware_sign, depth-wise and dense layers', 'binary': 4},
+        {'form': FORM + '; first layer with real inputs; magnitude_aware_sign, depth-wise and dense layers', 'binary': 4, 'levels': 1},
     ),
 }  # fmt: skip
 

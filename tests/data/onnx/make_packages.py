@@ -79,17 +79,19 @@ BIPOLAR = 'BipolarQuant of inputs and weights'
 MODELS = {
     'bitorch-meliusnet': (MeliusNet, (3, 32, 32), TORCHSCRIPT, {'source': BITORCH, 'form': BITORCH_FORM.format(-1), 'binary': 4}),
     'bitorch-meliusnet-dynamo': (MeliusNet, (3, 32, 32), DYNAMO, {'source': BITORCH, 'form': BITORCH_FORM.format(-1), 'binary': 4}),
-    'bitorch-quicknet': (quicknet, (3, 32, 32), TORCHSCRIPT, {'source': BITORCH, 'form': BITORCH_FORM.format(1), 'binary': 2}),
+    'bitorch-quicknet': (quicknet, (3, 32, 32), TORCHSCRIPT, {'source': BITORCH, 'form': BITORCH_FORM.format(1), 'binary': 2, 'levels': 1}),
     'bitorch-dorefa': (
         dorefa, (3, 16, 16), DYNAMO,
         {'source': BITORCH, 'form': 'Clip, Round to 0 and 1, Pad with -1, weights: Sign; Clip, Round to 4 levels, weights: Round of Tanh',
          'binary': 1, 'low_bit': 1},
     ),
     'brevitas-cnv-w1a1': (
-        lambda: cnv(1, 1), (3, 32, 32), QONNX, {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8},
+        lambda: cnv(1, 1), (3, 32, 32), QONNX,
+        {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8, 'levels': 1},
     ),
     'brevitas-cnv-w1a1-dynamo': (
-        lambda: cnv(1, 1), (3, 32, 32), QONNX_DYNAMO, {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8},
+        lambda: cnv(1, 1), (3, 32, 32), QONNX_DYNAMO,
+        {'source': BREVITAS, 'form': BIPOLAR + '; 8-bit Quant of the image', 'binary': 8, 'levels': 1},
     ),
     'brevitas-tfc-w1a1': (lambda: tfc(1, 1, 1), (1, 14, 14), QONNX, {'source': BREVITAS, 'form': BIPOLAR, 'binary': 4}),
     'brevitas-tfc-w1a1-clean': (

@@ -34,8 +34,6 @@ POLYNOMIAL = 'Sign minus a polynomial of Less and Cast plus the same; weights: m
 IR_FORM = 'Sign; weights: Sign of standardized weights * Pow(2, Round(Log))'
 STORED = 'Sign; weights stored as two levels'
 ADABIN_FORM = 'alpha * (Sign of (x - beta) / alpha in the polynomial form + beta); weights: Sign * deviation + mean'
-BIBERT = 'BiBERT (arXiv:2203.06390)'
-TOKEN_FORM = 'Sign of tokens + thresholds, MatMul; weights: Sign of centred weights * mean magnitude'
 SIMPLE = 'Sign; weights: Sign * mean magnitude'
 
 
@@ -99,7 +97,7 @@ MODELS = {
     'xnornet-alexnet': (networks.XNORAlexNet, (3, 32, 32), TORCHSCRIPT_13, described(XNOR_NET, STORED + ', convolutions and Gemm', 5)),
     'xnornet-alexnet-k': (
         lambda: networks.XNORAlexNet(scale=True), (3, 32, 32), TORCHSCRIPT_13,
-        described(XNOR_NET, STORED + '; convolutions * box filter of the mean input magnitude', 5),
+        described(XNOR_NET, STORED + '; convolutions * box filter of the mean input magnitude', 5, levels=3),
     ),
     'xnornet-nin': (
         networks.XNORNetworkInNetwork, IMAGE, ANY_BATCH, described(XNOR_NET, STORED + ', the last before a folded normalization', 5),
@@ -154,8 +152,26 @@ MODELS = {
     ),
     'ttq-float-inputs': (
         lambda: networks.TernaryNet(kind='ttq', signs=False), IMAGE, {'opset': 17},
-        described(TTQ, 'Relu (real inputs); weights: two learned levels and 0', 0, ternary=0),
+        described(TTQ, 'Relu (real inputs); weights: two learned levels and 0', 0, ternary=0, levels=2),
     ),
+    'bwn-float-inputs': (
+        lambda: networks.LevelsNet(networks.BWNConv), IMAGE, {'opset': 17},
+        described('BWN (arXiv:1603.05279)', 'Relu (real inputs); weights: Sign * mean magnitude', 0, levels=3),
+    ),
+    **{
+        f'lsq-w{bits}a{bits}': (
+            lambda bits=bits: networks.LevelsNet(networks.LSQConv, bits=bits), IMAGE, {'opset': 17},
+            described('LSQ (arXiv:1902.08153)', f'Div, Clip, Round, Mul to {2**bits} levels, also of weights', 0, levels=3),
+        )
+        for bits in (3, 4)
+    },
+    **{
+        f'dorefa-w{bits}a{bits}': (
+            lambda bits=bits: networks.DoReFaNet(bits, bits), IMAGE, {'opset': 17},
+            described(DOREFA, f'Clip, Round to {2**bits} levels; weights: Round of Tanh to {2**bits} levels', 0, levels=3),
+        )
+        for bits in (3, 4)
+    },
     'forms': (networks.FormsNet, IMAGE, {'opset': 17}, described('training code at large', f'{FORM_NAMES}', len(networks.FORMS))),
     'forms-dynamo': (
         networks.FormsNet, IMAGE, DYNAMO_18, described('training code at large', f'{FORM_NAMES}', len(networks.FORMS)),
@@ -190,36 +206,6 @@ MODELS = {
         networks.ConstantBorderNet, IMAGE, TORCHSCRIPT_13,
         described('own', SIMPLE + '; Pad before normalization and Sign: a border of either sign for each channel', 1),
     ),
-    'transformer': (
-        networks.VisionTransformer, IMAGE, {'opset': 17},
-        described(BIBERT, TOKEN_FORM + '; patches, a class token, attention by MatMul and Softmax, Erf', 8),
-    ),
-    'transformer-dynamo': (
-        networks.VisionTransformer, IMAGE, DYNAMO_18,
-        described(BIBERT, TOKEN_FORM + '; patches, a class token, attention by MatMul and Softmax, Gelu', 8),
-    ),
-    'transformer-bool': (
-        lambda: networks.VisionTransformer(bits=True, token=False), IMAGE, ANY_BATCH,
-        described(BIBERT, TOKEN_FORM + '; signs of queries, keys and values, probabilities 0 and 1', 8),
-    ),
-    'mixer': (networks.Mixer, (12, 20), {'opset': 17}, described('own', TOKEN_FORM + '; MLP-Mixer of a sequence', 8)),
-    'mixer-rms-dynamo': (
-        lambda: networks.Mixer(torch.nn.RMSNorm, 'tanh'), (12, 20), DYNAMO_18,
-        described('own', TOKEN_FORM + '; MLP-Mixer with normalization by the mean square, GELU by Tanh', 8),
-    ),
-    'keyword-spotter': (
-        networks.KeywordSpotter, (20, 30), {'opset': 17},
-        described('own', SIMPLE + '; convolutions along time, MultiheadAttention, Softmax of the frames', 2),
-    ),
-    'keyword-spotter-dynamo': (
-        networks.KeywordSpotter, (20, 30), DYNAMO_18,
-        described('own', SIMPLE + '; convolutions along time, MultiheadAttention, Softmax of the frames', 2),
-    ),
-    'frames': (
-        networks.FramesNet, (40, 20), ANY_BATCH | {'outputs': ('frames', 'last')},
-        described('own', TOKEN_FORM + '; the output is a sequence', 2),
-    ),
-    'recurrent': (networks.RecurrentNet, (10, 20), {'opset': 17}, described('own', TOKEN_FORM + '; a GRU', 1)),
     'float-only': (networks.float_only, IMAGE, TORCHSCRIPT_13, described('own', 'no binary layer', 0, refuse='no binary layer')),
 }  # fmt: skip
 

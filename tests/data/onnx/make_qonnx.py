@@ -52,13 +52,14 @@ class Graph:
         return self.node('BipolarQuant', np.float32(scale), custom=True, source=source)
 
     def conv(self, filters, quantize=None, kernel=3, **attributes):
-        """Add a convolution; `quantize` names the quantizer of its weights."""
+        """Add a convolution; `quantize` names the quantizer of its weights, or is their number of bits."""
         weight = self.random.normal(size=(filters, self.features, kernel, kernel)).astype(np.float32) * np.float32(0.3)
         if quantize == 'signs':
             weight = np.where(weight < 0, -1, 1).astype(np.float32)
         name = self.tensor(weight)
         name = self.bipolar(0.125, name) if quantize == 'bipolar' else name
         name = self.quant(0.25, 2, 1, 1, source=name) if quantize == 'ternary' else name
+        name = self.quant(1 / 2**quantize, quantize, 1, source=name) if isinstance(quantize, int) else name
         self.features = filters
         self.node('Conv', name, kernel_shape=[kernel, kernel], **attributes)
         return self
@@ -115,6 +116,17 @@ def integers():
     return graph.conv(32, 'bipolar').head()
 
 
+def several_bits():
+    """Return a network with 3 and 4 bits of inputs, with and without a sign, and of weights."""
+    graph = Graph(5, 'qonnx.custom_op.general', 13)
+    graph.conv(16).norm()
+    graph.node('Relu')
+    graph.quant(0.25, 4, 0)
+    graph.conv(16, 4, pads=[1] * 4).norm().quant(0.25, 4, 1)
+    graph.conv(16, 3).norm().quant(0.5, 3, 1, 1)
+    return graph.conv(32, 3).head()
+
+
 def thresholds():
     """Return a network that FINN has streamlined: thresholds for each channel, and images of bytes."""
     graph = Graph(2, 'finn.custom_op.general', 11, pixels=True)
@@ -140,13 +152,15 @@ SOURCE = 'forms of fastmachinelearning/qonnx_model_zoo and Xilinx/finn (qonnx 1.
 # name: network, whether its domain is declared, facts
 MODELS = {
     'qonnx-cnv-opset9': (
-        cnv, False, {'form': 'BipolarQuant of inputs and weights, 8-bit Quant of the image; undeclared domain onnx.brevitas', 'binary': 2},
+        cnv, False, {'form': 'BipolarQuant of inputs and weights, 8-bit Quant of the image; undeclared domain onnx.brevitas', 'binary': 2,
+                      'levels': 1},
     ),
     'qonnx-integers-opset10': (
         integers, True,
         {'form': 'Quant with zero points and bits of int64, also of 1 bit; weights BipolarQuant and Quant of 3 levels', 'binary': 1,
          'low_bit': 2},
     ),
+    'qonnx-w4a4': (several_bits, True, {'form': 'Quant of 3 and 4 bits, of inputs and weights', 'binary': 0, 'levels': 3}),
     'finn-thresholds-opset11': (
         thresholds, False, {'form': 'MultiThreshold for each channel; weights -1 and 1; image of uint8', 'binary': 1, 'low_bit': 2},
     ),

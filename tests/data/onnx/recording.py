@@ -114,11 +114,9 @@ def count_layers(model, inputs):
     """Return how many layers have two levels of inputs and weights, and how many have few levels of both, but not two."""
     produced = {name: node for node in model.graph.node for name in node.output}
     constants = {value.name: onnx.numpy_helper.to_array(value) for value in model.graph.initializer}
-    layers, varying = [], {value.name for value in inputs_of(model)}
+    layers = []
     for node in model.graph.node:
-        if varying.intersection(node.input):
-            varying.update(node.output)
-        if node.op_type in ('Conv', 'Gemm', 'MatMul') and node.input[1] not in varying:  # attention multiplies two values
+        if node.op_type in ('Conv', 'Gemm', 'MatMul'):
             name = node.input[0]
             while name in produced and produced[name].op_type == 'Pad':
                 name = produced[name].input[0]
@@ -202,6 +200,7 @@ def table():
     for name, entry in json.loads(MODELS.read_text()).items():
         others = [f'{entry["ternary"]} ternary'] if entry.get('ternary') else []
         others += [f'{entry["low_bit"]} of few levels'] if entry.get('low_bit') else []
+        others += [f'{entry["levels"]} with weights of few levels'] if entry.get('levels') else []
         others += [f'refuse: {entry["refuse"]}'] if 'refuse' in entry else []
         cells = [f'`{name}`', entry['source'], f'{entry["producer"]}: {entry["exporter"]}', entry['opsets']['ai.onnx'], entry['form']]
         rows.append(f'| {" | ".join(map(str, cells))} | {entry["binary"]} | {", ".join(others)} |')

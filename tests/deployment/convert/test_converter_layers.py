@@ -69,9 +69,6 @@ def test_weights_of_zero_count_as_positive():
 @pytest.mark.parametrize(
     'layer, shape, words',
     [
-        (lambda: bmx.QConv3D(4, 3, bits=2, quantization='dorefa'), (1, 3, 8, 8, 8), 'it is 3-D and has numbers of several bits'),
-        (lambda: bmx.QConv2D(4, 3, bits=2, quantization='dorefa'), (1, 3, 8, 8), 'its weights have 2 bits'),
-        (lambda: bmx.BinaryConv2D(4, 3, padding=1, in_channels=3, weight_bits=32), (1, 3, 8, 8), 'its weights have 32 bits'),
         (lambda: bmx.QConv2D(4, 3, padding=1, pad_value=0.5), (1, 3, 8, 8), 'it pads with 0.5'),
         (
             lambda: sequence(nn.Dense(3), nn.HybridLambda('softsign')),

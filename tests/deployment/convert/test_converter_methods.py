@@ -12,12 +12,13 @@ from support.small_networks import sequence
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.program import reference
+from bmx_melius.nn.methods.bwn import BWNConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.low_bit import LowBitConv2D
 from bmx_melius.nn.methods.lq_net import LQActivation, LQConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
-from bmx_melius.nn.methods.ttq import TTQWeights
+from bmx_melius.nn.methods.ttq import TTQConv2D, TTQWeights
 
 pytest_plugins = ['support.conversions']  # its fixtures
 
@@ -212,7 +213,7 @@ def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, con
 def test_ternary_weights_with_trained_scales_become_planes_and_a_mean(activation, convolutions, pack_whole):
     layer = TTQWeights(16, 3, padding=1, bits=2, quantization='ternary', pad_value=0, no_offset=True)
     program, report = pack_whole(sequence(nn.BatchNorm(), activation(), layer), SHAPE, positive=[[[[1.5]]]], negative=[[[[0.25]]]])
-    assert names_of(program).count('binary_conv') == convolutions and names_of(program).count('conv') == 1  # of the sums
+    assert names_of(program).count('binary_conv') == convolutions and names_of(program).count('level_conv') == 1  # of the sums
     assert report.verification.largest_deviation < 1e-6
 
 
@@ -262,19 +263,52 @@ def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, befo
 
 
 @pytest.mark.parametrize(
+    'layer, bits',
+    [
+        (lambda: bmx.QConv2D(8, 3, bits=3, quantization='dorefa'), 3),
+        (lambda: bmx.QConv2D(8, 3, bits=2, quantization='round'), 2),
+        (lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), 2),
+        (lambda: bmx.QConv2D(8, 3, bits=2, quantization='ternary'), 2),
+        (lambda: SYQConv2D(8, 3), 1),
+    ],
+)
+def test_weights_of_few_bits_that_have_no_planes_are_stored_with_their_bits(layer, bits, pack_whole):
+    net = sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer())
+    program, report = pack_whole(net, SHAPE, scale=np.arange(9).reshape(1, 1, 3, 3))
+    assert names_of(program)[-1] == 'level_conv' and list(report.level_bits.values()) == [bits]
+    assert f'1 layer with {bits} bit' in str(report) and report.binary_layers == 1
+
+
+@pytest.mark.parametrize(
     'layer, words',
     [
-        (lambda: bmx.QConv2D(8, 3, bits=3, quantization='dorefa'), 'its weights have 3 bits by dorefa'),
-        (lambda: bmx.QConv2D(8, 3, bits=2, quantization='round'), 'its weights have 2 bits by round'),
-        (lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), 'it reads numbers of several bits in groups'),
-        (lambda: bmx.QConv2D(8, 3, bits=2, quantization='ternary'), 'its weights have 2 bits by ternary'),
         (lambda: bmx.BinaryConv2D(8, 3, activation_method='round', activation_bits=5), 'it quantizes to 5 bits by round'),
         (lambda: LowBitConv2D(8, 3, activation_bits=4, bits=2, quantization='dorefa'), 'it quantizes to 4 bits by round'),
     ],
 )
-def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
-    report, _ = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer()), SHAPE)
+def test_activations_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
+    report, _ = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer()), SHAPE)
     assert words in str(report)
+
+
+@pytest.mark.parametrize(
+    'layer, bits, values',
+    [
+        (lambda: BWNConv2D(16, 3, padding=1), 1, {}),
+        (lambda: TTQConv2D(16, 3, padding=1), 2, dict(positive=[[[[1.5]]]], negative=[[[[0.25]]]])),
+        (lambda: bmx.QConv2D(16, 3, padding=1, bits=2, quantization='dorefa', pad_value=0), 2, {}),
+        (lambda: bmx.QConv2D(16, 3, padding=1, bits=4, quantization='dorefa', pad_value=0, groups=4), 4, {}),
+        (lambda: bmx.QConv2D(16, 3, padding=1, bits=3, quantization='round', pad_value=0), 3, {}),
+        (lambda: bmx.QConv2D(16, 3, padding=1, bits=2, quantization='dorefa'), 2, {}),  # which pads with -1
+        (lambda: bmx.QDense(16, bits=3, quantization='dorefa'), 3, {}),
+    ],
+)
+def test_weights_of_few_bits_that_read_real_numbers_are_stored_with_their_bits(layer, bits, values, pack_whole):
+    net = sequence(nn.Conv2D(CHANNELS, 3), nn.BatchNorm(), nn.Activation('relu'), layer(), nn.BatchNorm(axis=1))
+    program, report = pack_whole(net, SHAPE, **values)
+    (found,) = [operation for operation in program.operations if operation.row.weight_levels]
+    assert found.attributes['bits'] == bits and found.attributes['has_bias'] and list(report.level_bits.values()) == [bits]
+    assert report.verification.largest_deviation < 1e-5
 
 
 def test_a_cancelled_gradient_of_real_activations_leaves_no_operation(pack_whole):
@@ -292,13 +326,12 @@ def test_an_activation_of_four_bits_that_layers_of_one_and_of_two_bits_read_is_p
     both = HybridConcurrent(axis=1)
     both.add(one, two)
     report, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(4, 'round'), both), SHAPE)
-    assert 'its weights have 2 bits, and its input has 16 levels' in str(report) and report.binary_layers == 1
+    assert list(report.level_bits.values()) == [2] and report.binary_layers == 1
 
 
 @pytest.mark.parametrize(
     'layer, values, words',
     [
-        (lambda: SYQConv2D(8, 3), {'scale': np.arange(9).reshape(1, 1, 3, 3)}, 'with a padding of half the kernel it can be packed'),
         (lambda: LQConv2D(8, 3, 1, 1), {'lqactivation0_basis': [-0.5, 1]}, 'if the levels rise from 0'),
         (lambda: LQConv2D(8, 3, 1, 1), {'lqactivation0_basis': [1e16, 1e17]}, 'if the levels rise from 0'),
     ],

@@ -13,13 +13,12 @@ import pytest
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
+from bmx_melius.deployment.program.operation_table import MAX_LEVEL_BITS
 
 FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 MODELS = json.loads((FOLDER / 'models.json').read_text())
 REFUSED = {
     'float-only': 'this network has no binary layer',
-    'ttq-float-inputs': 'this network has no binary layer',
-    'recurrent': r'node /memory/GRU \(GRU\) has a state from one step to the next, for which there is no packed form',
     'birealnet-any-size': r'leaves the shape of its input input open \(1,3,\?,\?\)',
 }
 OF_FEW_BITS = ('binary', 'low_bit', 'ternary')  # kinds of layers that are counted in the data
@@ -41,6 +40,8 @@ def softmax(x):
 def test_layers_of_a_model_are_packed_and_results_are_those_of_onnx_runtime(name, tmp_path):
     report = bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True)
     assert report.binary_layers == sum(MODELS[name].get(kind, 0) for kind in OF_FEW_BITS)
+    of_levels = [layer for layer in report.layers if layer.reason and layer.bits <= MAX_LEVEL_BITS]
+    assert len(of_levels) == MODELS[name].get('levels', 0)
     assert report.conversion.verification.largest_deviation < 1e-5 and report.conversion.size_after < report.conversion.size_before
     session, recorded = bmx.Session(tmp_path / 'packed'), np.load(FOLDER / f'{name}.npz')
     inputs = [recorded[key] for key in recorded.files if key.startswith('input.')]

@@ -37,8 +37,9 @@ def values_of(type, value):
     return [*allowed, None] if allowed and None.__class__ in typing.get_args(type) else allowed or [value]
 
 
-def test_opcodes_count_from_one_and_names_have_a_rule_a_form_and_a_line_of_documentation():
-    assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
+def test_opcodes_differ_and_names_have_a_rule_a_form_and_a_line_of_documentation():
+    codes = [row.opcode for row in OPERATIONS.values()]
+    assert codes == sorted(set(codes)) and codes[0] == 1
     for name, row in OPERATIONS.items():
         assert row.shape in SHAPES and row.doc.endswith('.') and '\n' not in row.doc, name
         for trait, type in typing.get_type_hints(OperationType).items():
@@ -69,6 +70,10 @@ def test_sizes_and_dtypes_of_arrays_follow_the_attributes():
         'weight': (np.float32, (6, 4, 2, 3)),
         'bias': (np.float32, (6,)),
     }
+    of_levels = {**attributes, 'bits': 3, 'by_position': 1}
+    expected = {'codes': (np.bool_, (3, 144)), 'levels': (np.float32, (6, 8)), 'scale': (np.float32, (6,))}
+    assert array_shapes(Operation('level_conv', (), of_levels), 8) == expected
+    assert array_shapes(Operation('level_conv', (), {**of_levels, 'by_position': 0}), 8)['levels'] == (np.float32, (1, 8))
     assert array_shapes(Operation('binary_conv', (), attributes), 12) == {'weight': (np.bool_, (6, 2, 3, 2))}
     positions = {'by_channel': 0, 'height': 5, 'width': 1}
     assert array_shapes(Operation('scale_map', (), positions), 4) == {'factor': (np.float32, (1, 5, 1))}

@@ -28,7 +28,6 @@ FloatKernels table(const char* name) {
         transform,
         combine,
         mean_channels,
-        softmax,
     };
 }
 

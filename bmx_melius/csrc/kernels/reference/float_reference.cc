@@ -219,7 +219,6 @@ const FloatKernels& float_kernels_reference() {
         transform,
         combine,
         mean_channels,
-        softmax,
     };
     return kernels;
 }

@@ -2,7 +2,7 @@
 // product after the other, rounded once each, in the order of the weights: the results have the bits of the engine's.
 #include "types.c"
 
-#define bmx_from_weight bmx_from_f32
+#define bmx_at_weight bmx_at_f32
 
 // Returns a b + c, rounded once.
 #if defined(__GNUC__) && \
@@ -136,11 +136,16 @@ static float bmx_multiply_add(float a, float b, float c) {
 }
 #endif
 
-static inline float bmx_from_f32(float x) { return x; }
+// Returns weight `index`, which belongs to a position of the kernel.
+static inline float bmx_at_f32(const void* weights, int32_t index, int32_t position) {
+    (void)position;
+    return ((const float*)weights)[index];
+}
 
-// Returns a number stored in half precision.
 // code: 58 bytes
-static float bmx_from_f16(uint16_t x) {
+static float bmx_at_f16(const void* weights, int32_t index, int32_t position) {
+    (void)position;
+    const uint32_t x = ((const uint16_t*)weights)[index];
     union {
         uint32_t bits;
         float number;
@@ -151,8 +156,19 @@ static float bmx_from_f16(uint16_t x) {
     } else {
         result.number = (float)significand * 0x1p-24f;  // a denormal number
     }
-    result.bits |= (uint32_t)(x & 0x8000) << 16;
+    result.bits |= (x & 0x8000) << 16;
     return result.number;
+}
+
+// code: 70 bytes
+static float bmx_at_levels(const void* weights, int32_t index, int32_t position) {
+    const bmx_levels* stored = weights;
+    const uint32_t* codes = stored->codes + (index >> 5);
+    uint32_t number = 0;
+    for (int32_t bit = 0; bit < stored->bits; ++bit, codes += stored->words) {
+        number |= (*codes >> (index & 31) & 1) << bit;
+    }
+    return stored->levels[position * stored->step + (int32_t)number];
 }
 
 // Computes a convolution, for each window in the order: tap row, tap column, input. If `continues`, adds to `y`.
@@ -160,7 +176,6 @@ static float bmx_from_f16(uint16_t x) {
 static void bmx_conv_value_weight(const bmx_conv* layer, const value_t* x, int32_t x_stride, float* y, int32_t y_stride,
                                   int continues) {
     const bmx_window* window = &layer->window;
-    const weight_t* weights = layer->weights;
     for (int32_t row = 0; row < window->rows; ++row) {
         for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
             const bmx_taps rows = bmx_tap_rows(window, row);
@@ -169,13 +184,14 @@ static void bmx_conv_value_weight(const bmx_conv* layer, const value_t* x, int32
                 float sum = continues ? y[o] : 0;
                 for (int32_t r = rows.begin; r < rows.end; ++r) {
                     for (int32_t c = columns.begin; c < columns.end; ++c) {
-                        const weight_t* weight =
-                            weights + ((o * window->kernel_h + r) * window->kernel_w + c) * layer->inputs;
+                        const int32_t position = r * window->kernel_w + c;
+                        const int32_t first = (o * window->kernel_h * window->kernel_w + position) * layer->inputs;
                         const int32_t pixel = (rows.first + r * window->dilation_h) * window->width + columns.first +
                                               c * window->dilation_w;
                         const value_t* from = x + pixel * x_stride + o / layer->outputs * layer->inputs;
                         for (int32_t i = 0; i < layer->inputs; ++i) {
-                            sum = bmx_multiply_add((float)from[i], bmx_from_weight(weight[i]), sum);
+                            const float weight = bmx_at_weight(layer->weights, first + i, position);
+                            sum = bmx_multiply_add((float)from[i], weight, sum);
                         }
                     }
                 }
@@ -191,7 +207,6 @@ static void bmx_conv_value_weight(const bmx_conv* layer, const value_t* x, int32
 static void bmx_conv_planar_weight(const bmx_conv* layer, const float* x, int32_t x_stride, int32_t x_channel, float* y,
                                    int32_t y_stride) {
     const bmx_window* window = &layer->window;
-    const weight_t* weights = layer->weights;
     for (int32_t row = 0; row < window->rows; ++row) {
         for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
             const bmx_taps rows = bmx_tap_rows(window, row);
@@ -201,12 +216,11 @@ static void bmx_conv_planar_weight(const bmx_conv* layer, const float* x, int32_
                 for (int32_t r = rows.begin; r < rows.end; ++r) {
                     const int32_t pixel = (rows.first + r * window->dilation_h) * window->width + columns.first;
                     for (int32_t i = 0; i < layer->inputs; ++i) {
-                        const weight_t* weight =
-                            weights + ((o * window->kernel_h + r) * layer->inputs + i) * window->kernel_w;
+                        const int32_t first = ((o * window->kernel_h + r) * layer->inputs + i) * window->kernel_w;
                         const float* from = x + (o / layer->outputs * layer->inputs + i) * x_channel;
                         for (int32_t c = columns.begin; c < columns.end; ++c) {
-                            sum = bmx_multiply_add(bmx_from_weight(weight[c]),
-                                                   from[(pixel + c * window->dilation_w) * x_stride], sum);
+                            const float weight = bmx_at_weight(layer->weights, first + c, r * window->kernel_w + c);
+                            sum = bmx_multiply_add(weight, from[(pixel + c * window->dilation_w) * x_stride], sum);
                         }
                     }
                 }

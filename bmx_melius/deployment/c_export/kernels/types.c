@@ -10,8 +10,6 @@ typedef float value_t;
 
 typedef float result_t;
 
-typedef float weight_t;
-
 typedef float signed_t;
 
 typedef int32_t sum_t;
@@ -33,9 +31,17 @@ typedef struct {
 typedef struct {
     bmx_window window;
     int32_t groups, inputs, outputs;  // inputs and outputs of each group
-    const void* weights;              // of each group and output in the order in which they are added
+    const void* weights;              // of each group and output in the order in which they are added; or their levels
     const float* bias;                // NULL without one
 } bmx_conv;
+
+// Weights that are levels of a table.
+typedef struct {
+    const uint32_t* codes;  // bit planes of the numbers of the levels
+    const float* levels;
+    int32_t bits, words;  // bit planes, and words of each
+    int32_t step;         // between the levels of neighbouring positions of the kernel; 0 if all have the same
+} bmx_levels;
 
 typedef struct {
     bmx_window window;

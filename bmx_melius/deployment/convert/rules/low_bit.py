@@ -39,17 +39,18 @@ from .attributes import POINT, of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
 from .maps_3d import convolution
 
-_OF_REAL_NUMBERS = ('ttq',)  # methods of weights of several bits whose authors' networks have real activations
 _WEIGHTS_OF_BITS = ('dorefa', 'ttq')  # methods of weights with several bits
 
 
 def low_bit_layer(builder, node, role, **attributes):
-    """Add `node` if it is a marked layer that reads or has numbers of few bits. Return whether it is one.
+    """Add `node` if it is a marked layer whose weights and input are represented by bit planes. Return whether it is one.
+
+    Others are float layers, which `few_levels` stores with the bits of their weights.
 
     Raises
     ------
     UnsupportedError
-        If it has weights that are not signs, and these or its input cannot be represented by bit planes.
+        If it reads signs in place of other values (`Network.weight_parts`), and its weights cannot be represented by bit planes.
     """
     if node.marks.get(marks.ROLE) != role:
         return False
@@ -58,11 +59,11 @@ def low_bit_layer(builder, node, role, **attributes):
     levels = network.levels(x) if x else None
     weights, biases = network.weight_parts(node), network.sources(node)[2:]
     if weights is None:
-        signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
-        if not levels and (is_sign(node) or not signs and node.marks.get('method') in _OF_REAL_NUMBERS):
+        if not _has_planes(network, node, x, levels, attributes):
             return False
-        _require_planes(network, node, x, levels, attributes)
         weights, biases = _weight_parts(network, node), []  # the bias of a marked layer is its offset, which is added here
+        if weights is None or not all(_can_divide(of_maps(part), attributes) for part in weights.parts):
+            return False
     number = _sum(builder, node, x, levels, weights, attributes)
     for bias in biases:
         number = builder.affine(number, 1, network.constant(bias))
@@ -154,27 +155,20 @@ def _window_sums(builder, node, weights, read, middle, padding, pad_value, attri
     return [(convolution(builder, node, 'conv', number, arrays, **fixed, **attributes), 1)]
 
 
-def _require_planes(network, node, x, levels, attributes):
-    """Raise `UnsupportedError` unless input and weights of a layer can be represented by bit planes."""
-    if is_3d(node.shape):
-        raise UnsupportedError('it is 3-D and has numbers of several bits, or real weights; with signs it can be packed')
-    bits, method, pad_value = marked_bits(node), node.marks.get('method'), pad_value_of(node)
-    if bits > 1 and (bits > MAX_BITS or method not in _WEIGHTS_OF_BITS):
-        raise UnsupportedError(
-            f'its weights have {bits} bits by {method}; one bit can be packed, and up to {MAX_BITS} by {" and ".join(_WEIGHTS_OF_BITS)}'
-        )
-    if network.sources(node)[1].node.depends_on_data:
-        raise UnsupportedError('its weight is computed from data')
-    if not levels and _pads(node) and pad_value not in (-1, 0, 1):
-        raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
-    if not levels and (x is None or network.encoding(x) != node.marks.get('encoding', 'sign')):
-        raise UnsupportedError(
-            f'its weights have {bits} bits, and its input is neither signs nor rounded to at most {MAX_BITS} bits by round, hwgq or lq_net'
-        )
-    if levels and len(levels) > 2**MAX_BITS and bits > 1:
-        raise UnsupportedError(f'its weights have {bits} bits, and its input has {len(levels)} levels; with one bit it can be packed')
-    if levels and len(levels) > 2 and attributes['groups'] > 1:
-        raise UnsupportedError('it reads numbers of several bits in groups; without groups it can be packed')
+def _has_planes(network, node, x, levels, attributes):
+    """Return whether the input of a layer and, by their number of bits, its weights can be represented by bit planes.
+
+    Layers of one bit each, `binary_layer` has added. So one with signs as weights has planes only if it reads several levels.
+    """
+    if is_3d(node.shape) or network.sources(node)[1].node.depends_on_data:
+        return False
+    bits = marked_bits(node)
+    if bits > 1 and (bits > MAX_BITS or node.marks.get('method') not in _WEIGHTS_OF_BITS):
+        return False
+    if levels:
+        return (bits == 1 or len(levels) <= 2**MAX_BITS) and (len(levels) == 2 or attributes['groups'] == 1)
+    signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
+    return signs and not is_sign(node) and (not _pads(node) or pad_value_of(node) in (-1, 0, 1))
 
 
 def _pads(node):
@@ -186,23 +180,18 @@ def _pads(node):
 
 
 def _weight_parts(network, node):
-    """Return the `WeightParts` of the quantized weight of a layer, from its marks."""
+    """Return the `WeightParts` of the quantized weight of a layer, from its marks; None if it has none."""
     multiplied = (0.5 if int(node.marks.get('offset', 0)) else 1) * (2 if node.marks.get('encoding') == 'bit' else 1)
     constant = network.constant(network.sources(node)[1])  # the layer multiplies the quantized weight by this
     weight, bits = constant.astype(np.float64) / multiplied, marked_bits(node)
     if node.marks.get('method') == 'ttq':
-        found = weight_parts(weight)
-        if found is None:
-            raise UnsupportedError('its weights have more than four levels in a filter')
-        return found
+        return weight_parts(weight)
     if bits > 1:
         highest = 2**bits - 1
         levels = np.rint((weight + 1) / 2 * highest).astype(np.int64)
         return WeightParts([np.where(levels >> bit & 1, 1, -1) * (2**bit / highest) for bit in range(bits)], None)
     magnitudes = np.abs(weight)
-    if (magnitudes != magnitudes[:, :1]).any():
-        raise UnsupportedError('its weights are not signs times a number for each filter and kernel position')
-    return WeightParts([weight], None)
+    return None if (magnitudes != magnitudes[:, :1]).any() else WeightParts([weight], None)
 
 
 @dataclasses.dataclass
@@ -234,15 +223,24 @@ class _Part:
 
 def _parts(weight, attributes):
     """Return the `_Part`s whose sum is a weight that consists of signs times a number for each filter or kernel position."""
-    magnitudes = np.abs(weight[:, 0])
-    factor = magnitudes.reshape(len(weight), -1)
-    if (factor == factor[:, :1]).all():
-        return [_Part(weight >= 0, factor[:, 0], attributes)]
-    if weight.ndim > 4:
-        raise UnsupportedError(
-            'it is 3-D, and its weights have a number for each kernel position; with one for each filter it can be packed'
-        )
-    return _parts_of_positions(weight >= 0, magnitudes, attributes)
+    if not _can_divide(weight, attributes):
+        raise UnsupportedError('its weights have a number for each kernel position, and it is 3-D or not padded by half the kernel')
+    if _has_one_factor(weight):
+        return [_Part(weight >= 0, np.abs(weight[:, 0]).reshape(len(weight), -1)[:, 0], attributes)]
+    return _parts_of_positions(weight >= 0, np.abs(weight[:, 0]), attributes)
+
+
+def _has_one_factor(weight):
+    factor = np.abs(weight[:, 0]).reshape(len(weight), -1)
+    return (factor == factor[:, :1]).all()
+
+
+def _can_divide(weight, attributes):
+    """Return whether signs times a number for each filter or kernel position have `_parts`."""
+    if _has_one_factor(weight):
+        return True
+    pads = [(attributes[SIDES[axis][0]], attributes[f'dilation_{axis}'], attributes[f'kernel_{axis}']) for axis in 'hw']
+    return weight.ndim == 4 and all(pad >= dilation * ((kernel - 1) // 2) for pad, dilation, kernel in pads)
 
 
 def _parts_of_positions(signs, magnitudes, attributes):
@@ -277,8 +275,6 @@ def _mirrored(attributes, axis):
     found = []
     for first in range((kernel + 1) // 2):
         last = kernel - 1 - first
-        if pad < dilation * first:
-            raise UnsupportedError('its weights have a number for each kernel position; with a padding of half the kernel it can be packed')
         indices = [first] if first == last else [first, last]
         distance = max(1, dilation * (last - first))
         padding = dict.fromkeys(SIDES[axis], pad - dilation * first)
