@@ -1,10 +1,11 @@
-"""Benchmark of a training step (forward and backward) of networks against each other.
+"""Benchmark of a training step (forward and backward, with `--update` also the optimizer) of networks against each other.
 
 By default a binary network and its full-precision counterpart: the same graph with identity instead of quantizers. `--models` compares
-several networks with the first one. All run alternately in one process, so that other load on the machine affects them alike; the result
-is the ratio of the median times. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes). ``--memory`` adds the peak memory of
-three steps, each network in a new process, without the imported MXNet. ``--processor-time`` is for machines with other load.
-benchmarks/README.md has results.
+several networks with the first one. `--compare` compares with the binary network: executed with MXNet's operators instead of fused ones,
+in Larq on TensorFlow, or in PyTorch, the latter two in processes and environments of their own. All run alternately, so that other load on
+the machine affects them alike; the result is the ratio of the median times. Run: ``python benchmarks/training_step.py`` (``--help`` for
+sizes). ``--memory`` adds the peak memory of three steps, each network in a new process, without the imported library.
+``--processor-time`` is for machines with other load. benchmarks/README.md has results.
 
 Slower or larger than the present form of a binary layer, in turns with it: maxima and minima, ``clip`` or ``where`` for the mask of the
 gradient, masks of type uint8 (MXNet plans four bytes for every type), ``Activation``, ``softrelu``, ``elu`` or ``hard_sigmoid`` as the
@@ -13,7 +14,7 @@ has it for bound symbols only). Bits {0, 2} need 9 % less memory in the same tim
 """
 
 import argparse
-import importlib.util
+import contextlib
 import json
 import multiprocessing
 import os
@@ -25,6 +26,15 @@ import sys
 import tempfile
 import time
 
+from peer_networks import NAMES, process_bytes
+
+# Libraries to compare with -> their packages.
+PEERS = {
+    'larq': ['tensorflow-cpu==2.13.1', 'larq==0.13.3'],
+    'pytorch': ['torch==2.13.0', 'numpy<2'],
+}
+STOCK = 'stock'  # MXNet's operators instead of fused ones
+
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -33,7 +43,14 @@ def parse_arguments():
     parser.add_argument(
         '--model-options', type=json.loads, default={}, metavar='JSON', help='arguments of get_model for networks that take them'
     )
-    parser.add_argument('--compare', choices=['larq'], help='also meliusnet22 in Larq on TensorFlow, in another process')
+    parser.add_argument(
+        '--compare',
+        type=lambda text: text.split(','),
+        default=[],
+        metavar='LIST',
+        help=f'also the binary network with {STOCK} operators of MXNet, and in other libraries: {", ".join((STOCK, *PEERS))}',
+    )
+    parser.add_argument('--update', action='store_true', help='also update the weights: by RAdam, in other libraries by Adam')
     parser.add_argument('--batch-size', type=int, default=16, help='batch size (default: %(default)s)')
     parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
     parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
@@ -41,11 +58,20 @@ def parse_arguments():
     parser.add_argument('--processor-time', action='store_true', help='measure processor time: for machines with other load')
     parser.add_argument('--memory', action='store_true', help='also measure the peak memory of a step, each network in a new process')
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
-    return parser.parse_args()
+    args = parser.parse_args()
+    unknown = set(args.compare) - {STOCK, *PEERS}
+    if unknown:
+        parser.error(f'--compare takes {", ".join((STOCK, *PEERS))}, not {", ".join(sorted(unknown))}')
+    if set(args.compare) & set(PEERS) and args.model not in NAMES:
+        parser.error(f'other libraries have {", ".join(NAMES)}, not {args.model}')
+    return args
 
 
-def step_of(model, batch_size, input_size, options):
-    """Return a function that makes a forward and backward pass of a network of the zoo on random images, and waits for the result."""
+def step_of(model, batch_size, input_size, options, update=False, stock=False):
+    """Return a function that makes a training step of a network of the zoo on random images, and waits for the result.
+
+    `update`: with the update of the weights; `stock`: with MXNet's operators instead of fused ones.
+    """
     import mxnet as mx
 
     from model_zoo import get_model, takes_option
@@ -59,39 +85,58 @@ def step_of(model, batch_size, input_size, options):
         block.hybridize(static_alloc=True, static_shape=True)
     images = mx.nd.random.normal(shape=shape)
     labels = mx.nd.random.randint(0, classes, shape=shape[:1]).astype('float32')
+    trainer = mx.gluon.Trainer(net.collect_params(), 'radam', update_on_kvstore=False)
 
     def step():
         with mx.autograd.record():
             value = loss(net(images), labels)
         value.backward()
+        if update:
+            trainer.step(batch_size)
         mx.nd.waitall()
 
+    with mxnet_operators() if stock else contextlib.nullcontext():
+        step()  # prepares the graphs
     return step
 
 
-def python_with_larq():
-    """Return the Python that has Larq: this one, or that of an environment among the temporary files, made if it is not there."""
-    if importlib.util.find_spec('larq'):
-        return sys.executable
-    folder = pathlib.Path(tempfile.gettempdir(), 'bmx-melius-larq')
+@contextlib.contextmanager
+def mxnet_operators():
+    """Let graphs that are prepared in this context be executed with MXNet's operators."""
+    import mxnet as mx
+
+    class_of_graphs = mx.nd.CachedOp
+    mx.nd.CachedOp = mx.nd._internal.CachedOp
+    try:
+        yield
+    finally:
+        mx.nd.CachedOp = class_of_graphs
+
+
+def python_with(peer):
+    """Return the Python of the environment of a library, among the temporary files, which is made if it is not there."""
+    folder = pathlib.Path(tempfile.gettempdir(), f'bmx-melius-{peer}')
     python = folder / 'bin' / 'python'
     if not (folder / 'complete').exists():
         subprocess.run([sys.executable, '-m', 'venv', folder], check=True)
-        subprocess.run([python, '-m', 'pip', 'install', '--quiet', 'tensorflow-cpu==2.13.1', 'larq==0.13.3'], check=True, stdout=sys.stderr)
+        subprocess.run([python, '-m', 'pip', 'install', '--quiet', *PEERS[peer]], check=True, stdout=sys.stderr)
         (folder / 'complete').touch()
     return python
 
 
-def larq_step(python, batch_size, input_size, threads):
-    """Return a function that makes a step of meliusnet22 in Larq and returns its wall time and processor time."""
-    worker = pathlib.Path(__file__).with_name('larq_training.py')
-    command = [python, worker, str(batch_size), str(input_size), str(threads)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+def peer_step(peer, model, batch_size, input_size, threads, update):
+    """Return a function that makes a step in another library and returns its wall time, processor time and the memory until then."""
+    worker = pathlib.Path(__file__).with_name(f'{peer}_training.py')
+    command = [python_with(peer), worker, model, *map(str, (batch_size, input_size, threads, int(update)))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def step():
         process.stdin.write('\n')
         process.stdin.flush()
-        return tuple(map(float, process.stdout.readline().split()))
+        answer = process.stdout.readline()
+        if not answer:
+            raise SystemExit(f'the process of {peer} has ended with status {process.wait()}')
+        return tuple(map(float, answer.split()))
 
     return step
 
@@ -130,12 +175,6 @@ def ratio_interval(numerators, denominators, resamples=2000):
     return ratio(pairs), ratios[int(0.025 * resamples)], ratios[int(0.975 * resamples) - 1]
 
 
-def process_bytes(key):
-    """Return a figure of /proc/self/status in bytes: ``VmRSS``, the resident memory, or ``VmHWM``, its peak since the process started."""
-    with open('/proc/self/status', encoding='ascii') as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ':'))
-
-
 def peak_bytes(*arguments):
     """Return the memory in bytes that three steps add, at their peak, to a process with MXNet; `arguments` as for `step_of`."""
     import mxnet  # noqa: F401
@@ -155,30 +194,36 @@ def in_new_process(function, *arguments):
 def main():
     args = parse_arguments()
     set_environment(args.threads)
-    forms = {name: (name, {}) for name in args.models or ()} or {
-        'binary': (args.model, {'bits': 1}),
-        'full precision': (args.model, {'bits': 32}),
-    }
+    forms = {name: (name, {}) for name in args.models or ()} or {'binary': (args.model, {'bits': 1})}
+    if not args.models and not args.compare:
+        forms['full precision'] = (args.model, {'bits': 32})
     arguments = {
-        name: (model, args.batch_size, args.input_size, {**args.model_options, **options}) for name, (model, options) in forms.items()
+        name: (model, args.batch_size, args.input_size, {**args.model_options, **options}, args.update)
+        for name, (model, options) in forms.items()
     }
-    peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else None
+    if STOCK in args.compare:
+        arguments[STOCK] = (*arguments['binary'], True)
+    peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else {}
     steps = {name: step_of(*arguments[name]) for name in arguments}
-    if args.compare:
-        steps['larq'] = larq_step(python_with_larq(), args.batch_size, args.input_size, args.threads)
+    for peer in PEERS:
+        if peer in args.compare:
+            steps[peer] = peer_step(peer, args.model, args.batch_size, args.input_size, args.threads, args.update)
     seconds = step_seconds(steps, args.repetitions, time.process_time if args.processor_time else time.perf_counter)
-    compared = (args.models or ['full precision'])[0]
+    compared = next(reversed(forms)) if not args.models else args.models[0]
     result = {
         name: {'ms': statistics.median(values) * 1e3, 'least_ms': min(values) * 1e3, 'ratio': ratio_interval(values, seconds[compared])}
         for name, values in seconds.items()
     }
-    for name, peak in (peaks or {}).items():
+    if peaks:
+        peaks.update({peer: steps[peer]()[2] for peer in PEERS if peer in steps})
+    for name, peak in peaks.items():
         result[name].update(peak_bytes=peak, memory_ratio=peak / peaks[compared])
     if args.json:
         print(json.dumps(result))
         return
     clock = 'processor' if args.processor_time else 'wall'
-    print(f'batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, {clock} time of forward + backward:')
+    what = f'forward + backward{" + update" if args.update else ""}'
+    print(f'{args.model}, batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, {clock} time of {what}:')
     for name, row in result.items():
         ratio, low, high = row['ratio']
         memory = f', {row["peak_bytes"] / 2**20:.0f} MiB, ratio {row["memory_ratio"]:.3f}' if 'peak_bytes' in row else ''
