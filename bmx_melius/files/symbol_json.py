@@ -70,7 +70,7 @@ class SymbolJson:
             ) from error
         try:
             require_different_names(node['name'] for node in symbol.nodes if node['op'] == VARIABLE)
-            symbol._sort()
+            symbol.sort()
         except UserError as error:
             raise UserError(f'{os.fspath(path)}: {error}') from error
         return symbol
@@ -93,7 +93,7 @@ class SymbolJson:
         if not self.heads or not all(_is_entry(head, len(self.nodes)) for head in self.heads):
             raise ValueError('an output is not a node')
 
-    def _sort(self):
+    def sort(self):
         """Sort the nodes topologically, as MXNet writes them. Raises `UserError` if the symbol contains a cycle."""
         waiting_for = [len(node['inputs']) for node in self.nodes]
         readers = collections.defaultdict(list)

@@ -80,6 +80,7 @@ def fused(symbol):
     if _has_convolution():
         _fuse_convolutions(graph)
         graph.drop_unused()
+        graph.sort()
     result = mx.sym.load_json(graph.text())
     assert result.list_inputs() == symbol.list_inputs()  # executable graphs get them by position
     return result
@@ -155,8 +156,35 @@ def _fuse_convolution(graph, index, sign, scale):
     geometry = {name: integers(node['attrs'].get(name, '')) or default for name, default in GEOMETRY.items()}
     attributes = {name: ','.join(map(str, numbers)) for name, numbers in geometry.items()}
     attributes.update({name: sign['attrs'][name] for name in ('method', 'threshold')}, scale=scale)
-    attributes['no_bias'] = str(int(truth(node['attrs'].get('no_bias', 'False'))))
+    latent = _counted_weight(graph, node)
+    if latent:
+        # The gradient of a variable may have to be added, by this reshape.
+        weight = graph.add('Reshape', f'{node["name"]}_latent', [latent], {'shape': '(-2,)'})
+        graph.replace(index, CONVOLUTION_OPERATOR, [sign['inputs'][0], [weight, 0, 0]], {**attributes, 'no_bias': '1', 'counts': '1'})
+        return
+    attributes.update(no_bias=str(int(truth(node['attrs'].get('no_bias', 'False')))), counts='0')
     graph.replace(index, CONVOLUTION_OPERATOR, [sign['inputs'][0], *node['inputs'][1:]], attributes)
+
+
+def _counted_weight(graph, node):
+    """Return the entry of the latent weight if a convolution returns (h + n) / 2 with weights that are never cancelled, else None."""
+    if len(node['inputs']) != 3:
+        return None
+    weight, constant = _counting_patterns(int(node['attrs']['num_filter']))
+    latent = _match(graph, node['inputs'][1][0], weight)
+    return latent if latent and _match(graph, node['inputs'][2][0], constant) == latent else None
+
+
+@functools.lru_cache(maxsize=None)
+def _counting_patterns(filters):
+    """Return the patterns of the weight and of the bias of a convolution that returns (h + n) / 2, for bits."""
+    from .binarization import Binarization
+    from .quantizers import quantize
+
+    settings = Binarization(encoding='bit')
+    quantized = quantize(mx.sym, mx.sym.var('x'), settings.quantization, settings.bits)
+    parts = settings.weight_and_constant(mx.sym, quantized, filters, settings.pad_value, True)
+    return tuple(map(SymbolJson.of, parts))
 
 
 @functools.lru_cache(maxsize=None)

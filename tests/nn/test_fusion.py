@@ -173,6 +173,7 @@ def test_executed_graphs_have_one_operator_per_activation_and_exported_networks_
     operators = [node['op'] for node in fusion.SymbolJson.of(executed[0]).nodes]
     operator = fusion.CONVOLUTION_OPERATOR if fusion._has_convolution() else fusion.OPERATOR
     assert operators.count(operator) == 2 and 'abs' not in operators
+    assert ('batch_dot' in operators) == (operator == fusion.OPERATOR)  # of the constant of a convolution
     net.export(str(tmp_path / 'net'))
     assert fusion.OPERATOR not in (tmp_path / 'net-symbol.json').read_text()
     imported = mx.gluon.SymbolBlock.imports(f'{tmp_path}/net-symbol.json', ['data'], f'{tmp_path}/net-0000.params')
@@ -267,6 +268,7 @@ def layer_results(make, x, dtype='float32', request='write'):
     """Return output, gradient of the input and of the latent weight of a binary layer."""
     layer = make()
     layer.cast(dtype)
+    layer.qconv.weight.grad_req = request
     layer.initialize()
     layer.hybridize(static_alloc=True, static_shape=True)
     x = mx.nd.array(x, dtype=dtype)
@@ -340,10 +342,24 @@ def test_values_that_are_not_finite_reach_the_same_results(monkeypatch, special)
 
 
 @needs_convolution
-def test_gradients_of_a_convolution_are_added_where_that_is_requested(monkeypatch):
+def test_gradients_of_a_convolution_are_added_where_that_is_requested():
     x = np.random.default_rng(0).normal(size=(2, 32, 9, 9)).astype(np.float32)
-    once, twice = (layer_results(lambda: bmx.BinaryConv2D(5, 3), x, request=request)[1] for request in ('write', 'add'))
-    np.testing.assert_array_equal(twice, 2 * once)
+    once, twice = (layer_results(lambda: bmx.BinaryConv2D(5, 3), x, request=request)[1:] for request in ('write', 'add'))
+    for one, other in zip(once, twice):
+        np.testing.assert_array_equal(other, 2 * one)
+
+
+@needs_convolution
+@pytest.mark.parametrize('special', [np.nan, np.inf])
+def test_a_latent_weight_that_is_not_finite_spoils_its_filter(special):
+    layer = bmx.BinaryConv2D(5, 3, in_channels=40)
+    layer.initialize()
+    layer.qconv.weight.data()[3, 7, 1, 1] = special
+    x = mx.nd.random.normal(shape=(2, 40, 9, 9))
+    expected = layer(x).asnumpy()
+    layer.hybridize()
+    np.testing.assert_array_equal(layer(x).asnumpy(), expected)
+    assert np.isnan(expected[:, 3]).all() and np.isfinite(np.delete(expected, 3, 1)).all()
 
 
 class SharedLayer(mx.gluon.HybridBlock):

@@ -2,9 +2,10 @@
 // that reads it, with their gradients.
 //
 // Inputs: the activation (N, C, H, W), the weights (filters, C, kernel) with the values -scale and +scale, and, unless
-// `no_bias` is set, a bias. nn/fusion.py puts it in the place of `bmx_melius_sign` and MXNet's Convolution, in graphs
-// that are executed, on processors that have kernels for it. As there, it keeps nothing but its inputs, and a gradient
-// is always written, never added.
+// `no_bias` is set, a bias. With `counts` the weights are latent, of any values, there is no bias, and the result is
+// the number of elements that agree with the signs of the weights, (h + n) / 2. nn/fusion.py puts it in the place of
+// `bmx_melius_sign` and MXNet's Convolution, in graphs that are executed, on processors that have kernels for it. As
+// there, it keeps nothing but its inputs, and a gradient is always written, never added.
 #include <mxnet/lib_api.h>
 #include <omp.h>
 
@@ -67,6 +68,7 @@ bmx::BinaryTraining layer_of(const Attributes& attributes, const Sizes& x, const
     layer.out_width = out_size(layer.width, layer.kernel_w, stride.w, pad.w, dilation.w);
     layer.threshold = float(std::stod(attributes.at("threshold")));
     layer.scale = float(std::stod(attributes.at("scale")));
+    layer.counts = attributes.at("counts") == "1";
     layer.triangular = attributes.at("method") == "approx_sign";
     return layer;
 }

@@ -14,6 +14,7 @@ struct BinaryTraining {
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     float threshold;  // the gradient of x is 0 where its magnitude exceeds this
     float scale;      // 1 or 2, the magnitude of the weights
+    bool counts;      // the result is the number of elements that agree, without a bias: the bias of (h + n) / 2
     bool triangular;  // slope of the surrogate of the sign: 1 - |x| instead of 1/2
 
     int taps() const { return kernel_h * kernel_w; }

@@ -18,6 +18,7 @@ namespace bmx {
 namespace {
 
 constexpr int kLanes = 16;
+constexpr int kNotFinite = 0x99;      // classes of numbers: NaN and infinity
 constexpr int kGroup = 4;             // numbers of a table
 constexpr int kRows = 8;              // most tables of one call of `add_looked_up`
 constexpr int kVectors = 2;           // most vectors of channels of one call
@@ -165,7 +166,7 @@ bool pack(const BinaryTraining& layer, const BitMap& map, const float* x, int ch
         __m512i words = _mm512_setzero_si512();
         for (int channel = 0; channel < channels; channel++) {
             const __m512 value = _mm512_maskz_loadu_ps(valid, x + ptrdiff_t(channel) * size + i);
-            wrong |= _mm512_fpclass_ps_mask(value, 0x99);  // NaN and infinity
+            wrong |= _mm512_fpclass_ps_mask(value, kNotFinite);
             words = _mm512_mask_or_epi32(words, _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_GE_OQ), words,
                                          _mm512_set1_epi32(int(1u << channel)));
         }
@@ -193,6 +194,15 @@ void pack_all(const BinaryTraining& layer, const BitMap& map, const float* x, ui
             *finite = false;
         }
     }
+}
+
+bool all_finite(const float* numbers, int count) {
+    __mmask16 wrong = 0;
+    for (int i = 0; i < count; i += kLanes) {
+        const __mmask16 valid = count - i < kLanes ? __mmask16((1u << (count - i)) - 1) : __mmask16(0xffff);
+        wrong |= _mm512_fpclass_ps_mask(_mm512_maskz_loadu_ps(valid, numbers + i), kNotFinite);
+    }
+    return !wrong;
 }
 
 // Calls `use(word, tap, bits)` with the words of 32 channels of the weights of a filter.
@@ -228,6 +238,7 @@ struct ForwardMemory {
         bits = memory.take<uint32_t>(size_t(layer.words()) * map.plane);
         weights = memory.take<uint32_t>(size_t(blocks) * products * kLanes);
         base = memory.take<int32_t>(blocks * kLanes);
+        constant = memory.take<float>(blocks * kLanes);
         panel = size_t(products) * kLanes;
         panels = memory.take<float>(panel * threads);
         rows = memory.take<uint32_t>(size_t(layer.plane()) * threads);
@@ -237,7 +248,8 @@ struct ForwardMemory {
     BitMap map;
     uint32_t* bits;     // of x
     uint32_t* weights;  // [filters / 16][tap][word][16 filters]
-    int32_t* base;      // of each filter: n minus the number of weights -1
+    int32_t* base;      // of each filter: n minus the number of weights -1, or n
+    float* constant;    // of each filter: its bias, or 0; NaN if a latent weight is not finite
     size_t panel;       // elements of a panel: [tap][word][16 pixels]
     float* panels;      // of each thread
     uint32_t* rows;     // of each thread, for `pack`
@@ -272,7 +284,7 @@ void spread_wrong(const BinaryTraining& layer, const float* x, float* result) {
 }
 
 void convolve_tile(const BinaryTraining& layer, const ForwardMemory& memory, const Positions& windows,
-                   const Positions& outputs, int begin, const float* bias, float* panel, float* result) {
+                   const Positions& outputs, int begin, float* panel, float* result) {
     const int products = layer.taps() * layer.words(), end = std::min(begin + kLanes, layer.out_pixels());
     const Elements window = windows.from(begin, end), output = outputs.from(begin, end);
     for (int tap = 0; tap < layer.taps(); tap++) {
@@ -300,8 +312,7 @@ void convolve_tile(const BinaryTraining& layer, const ForwardMemory& memory, con
         }
         const int count = std::min(kLanes, layer.filters - first);
         const __m512i base = _mm512_loadu_si512(memory.base + first);
-        const __m512 constant =
-            bias ? _mm512_maskz_loadu_ps(__mmask16((1u << count) - 1), bias + first) : _mm512_setzero_ps();
+        const __m512 constant = _mm512_loadu_ps(memory.constant + first);
         const __m512 scale = _mm512_set1_ps(layer.scale);
         __m512 values[kLanes];
         for (int i = 0; i < kLanes; i++) {
@@ -704,21 +715,27 @@ void forward_avx512(const BinaryTraining& layer, int threads, void* working, con
 #pragma omp for schedule(static)
         for (int filter = 0; filter < ceil_div(layer.filters, kLanes) * kLanes; filter++) {
             uint32_t* to = memory.weights + filter / kLanes * kLanes * ptrdiff_t(products) + filter % kLanes;
-            memory.base[filter] = 0;
+            memory.base[filter] = layer.counts ? size : 0;
+            memory.constant[filter] = 0;
             if (filter >= layer.filters) {
                 for (int k = 0; k < products; k++) {
                     to[k * kLanes] = 0;
                 }
                 continue;
             }
-            weight_words(layer, weight + ptrdiff_t(filter) * size, [&](int word, int tap, uint32_t bits) {
+            const float* weights = weight + ptrdiff_t(filter) * size;
+            memory.constant[filter] = bias ? bias[filter] : 0;
+            if (layer.counts) {
+                memory.constant[filter] = all_finite(weights, size) ? 0 : std::numeric_limits<float>::quiet_NaN();
+            }
+            weight_words(layer, weights, [&](int word, int tap, uint32_t bits) {
                 to[(tap * layer.words() + word) * kLanes] = bits;
-                memory.base[filter] += __builtin_popcount(bits);
+                memory.base[filter] += layer.counts ? 0 : __builtin_popcount(bits);
             });
         }
 #pragma omp for schedule(static)
         for (int tile = 0; tile < ceil_div(layer.out_pixels(), kLanes); tile++) {
-            convolve_tile(layer, memory, windows, outputs, tile * kLanes, bias, memory.panels + memory.panel * thread,
+            convolve_tile(layer, memory, windows, outputs, tile * kLanes, memory.panels + memory.panel * thread,
                           result);
         }
     }
@@ -749,31 +766,33 @@ void backward_avx512(const BinaryTraining& layer, int threads, void* working, co
         }
 #pragma omp for schedule(static)
         for (int filter = 0; filter < layer.filters; filter++) {
-            for (int channel = 0; channel < layer.channels; channel++) {
-                for (int tap = 0; tap < taps; tap++) {
-                    weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
-                        memory.sums[ptrdiff_t(filter) * columns + tap * memory.vectors * kLanes + channel];
+            double sum = 0;  // of the filter's results
+            for (int image = 0; image < layer.images; image++) {
+                const float* plane = outer + (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane();
+                float lanes[kLanes] = {};  // as many sums, which the compiler can compute together
+                int i = 0;
+                for (; i + kLanes <= layer.out_plane(); i += kLanes) {
+                    for (int lane = 0; lane < kLanes; lane++) {
+                        lanes[lane] += plane[i + lane];
+                    }
+                }
+                for (; i < layer.out_plane(); i++) {
+                    lanes[i % kLanes] += plane[i];
+                }
+                for (float lane : lanes) {
+                    sum += lane;
                 }
             }
             if (bias_gradient) {
-                double sum = 0;
-                for (int image = 0; image < layer.images; image++) {
-                    const float* plane = outer + (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane();
-                    float lanes[kLanes] = {};  // as many sums, which the compiler can compute together
-                    int i = 0;
-                    for (; i + kLanes <= layer.out_plane(); i += kLanes) {
-                        for (int lane = 0; lane < kLanes; lane++) {
-                            lanes[lane] += plane[i + lane];
-                        }
-                    }
-                    for (; i < layer.out_plane(); i++) {
-                        lanes[i % kLanes] += plane[i];
-                    }
-                    for (float lane : lanes) {
-                        sum += lane;
-                    }
-                }
                 bias_gradient[filter] = float(sum);
+            }
+            const float of_count =
+                layer.counts ? 0.5f * float(sum) : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
+            for (int channel = 0; channel < layer.channels; channel++) {
+                for (int tap = 0; tap < taps; tap++) {
+                    weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
+                        memory.sums[ptrdiff_t(filter) * columns + tap * memory.vectors * kLanes + channel] - of_count;
+                }
             }
         }
     }
