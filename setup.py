@@ -52,7 +52,7 @@ setup(
             'py.typed',
             'serving/page.html',
         ],
-        'model_zoo': ['counts.json', 'published.json', 'py.typed'],
+        'model_zoo': ['counts.json', 'published.json', 'py.typed', 'weights/*'],
     },
     ext_modules=extensions(),
     cmdclass=COMMANDS,

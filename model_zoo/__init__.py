@@ -1,7 +1,7 @@
 """Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
 from . import requirement  # isort: skip  first, because the others import MXNet
-from . import alexnet, binary_weights, ensemble, larq, meliusnet, quicknet, residual
+from . import alexnet, binary_weights, ensemble, larq, meliusnet, quicknet, residual, shipped
 from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
 from .listing import list_models
@@ -16,6 +16,7 @@ from .registry import (
     takes_option,
     unknown_network,
 )
+from .shipped import packed
 
 __all__ = [
     'from_larq',
@@ -28,6 +29,7 @@ __all__ = [
     'list_models',
     'listed_name',
     'load_larq_parameters',
+    'packed',
     'preset_of',
     'takes_option',
     'unknown_network',

@@ -11,11 +11,14 @@ import pathlib
 import re
 from typing import Any, Dict, List, Optional, Tuple, Union
 
+from bmx_melius.files.stored_networks import StoredNetwork
+
 from .published import networks_of, read_published
 from .registry import find, get_model_list
 from .store import WEIGHTS, Weights
 
 COUNTS_FILE = pathlib.Path(__file__).with_name('counts.json')
+OWN = 'bmx-melius'  # kind of the weights that ship with this project
 INPUT_SIZE = 224  # pixels, of the counts and of the published accuracies
 
 
@@ -53,7 +56,9 @@ class ListedNetwork:
     accuracies : tuple of PublishedAccuracy
         With the default options first.
     weights : tuple of Weights
-        Files that ``get_model(pretrained=...)`` loads. All are published by others.
+        Files published by others that ``get_model(pretrained=...)`` loads.
+    stored : StoredNetwork or None
+        Weights of this project, which ``get_model(pretrained=True)`` loads. `counts` are then for their images.
     """
 
     name: str
@@ -61,6 +66,7 @@ class ListedNetwork:
     counts: Optional[Dict[str, float]]
     accuracies: Tuple[PublishedAccuracy, ...]
     weights: Tuple[Weights, ...]
+    stored: Optional[StoredNetwork] = None
 
 
 def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> List[str]:
@@ -71,7 +77,8 @@ def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> Lis
     pattern : str
         As for file names, ``*melius*``, in any case; without ``*``, ``?`` and ``[`` it may be anywhere in the name.
     pretrained : bool or str
-        True: only networks with pretrained weights; or a value of `get_pretrained_list`, only those with weights of this source.
+        True: only networks with pretrained weights; or a value of `get_pretrained_list`, only those with weights of this source, or
+        ``'bmx-melius'``, only those whose weights ship with this project.
 
     Returns
     -------
@@ -85,6 +92,9 @@ def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> Lis
     """
     pattern = pattern.lower() if re.search(r'[*?[]', pattern) else f'*{pattern.lower()}*'
     kinds = {name: {weights.kind for weights in WEIGHTS if weights.network == name} for name in get_model_list()}
+    for name, of_network in kinds.items():
+        if find(name).stored:
+            of_network.add(OWN)
     return [
         name
         for name in fnmatch.filter(kinds, pattern)
@@ -95,7 +105,9 @@ def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> Lis
 def describe(name: str) -> ListedNetwork:
     """Return what is known of a network of `list_models`."""
     weights = tuple(weights for weights in WEIGHTS if weights.network == name)
-    return ListedNetwork(name, find(name).source, _counts().get(name), tuple(_accuracies().get(name, ())), weights)
+    network = find(name)
+    counts = network.stored.counts if network.stored else _counts().get(name)
+    return ListedNetwork(name, network.source, counts, tuple(_accuracies().get(name, ())), weights, network.stored)
 
 
 @functools.lru_cache(maxsize=None)

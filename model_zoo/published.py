@@ -17,10 +17,15 @@ from typing import Any, Dict, List
 
 import gluoncv
 
-from .registry import get_model_list, listed_name
+from .registry import find, get_model_list, listed_name
 
 _FILE = pathlib.Path(__file__).with_name('published.json')
 WITHOUT_SIZE = ('meliusnet_flex',)  # the caller determines its architecture
+
+
+def is_of_imagenet(name: str) -> bool:
+    """Return whether a network of this zoo has counts for images of ImageNet: a size, and no weights of other images."""
+    return name not in WITHOUT_SIZE and find(name).stored is None
 
 
 def read_published() -> Dict[str, Any]:
@@ -28,7 +33,7 @@ def read_published() -> Dict[str, Any]:
     content = json.loads(_FILE.read_text(encoding='utf-8'))
     rows = [row for table in (*content['tables'], content['logs']) for row in table['rows']] + content['others']
     named = {network['name'] for row in rows for network in networks_of(row)}
-    content['others'] += [{'get_model': {'name': name}} for name in get_model_list() if name not in named and name not in WITHOUT_SIZE]
+    content['others'] += [{'get_model': {'name': name}} for name in get_model_list() if name not in named and is_of_imagenet(name)]
     return content
 
 

@@ -12,6 +12,8 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock
 
 from bmx_melius.errors import UserError, did_you_mean
+from bmx_melius.files.parameters import read_arrays
+from bmx_melius.files.stored_networks import StoredNetwork, network_key
 from bmx_melius.nn.fine_tuning import load_weights
 from bmx_melius.reporting import LOG
 from bmx_melius.user_functions import find_function
@@ -46,6 +48,10 @@ class RegisteredNetwork:
         Paper or code that describes it.
     preset : str or None
         Protocol of its authors, a value of ``bmx-melius train --preset``; None: the default.
+    classes : int
+        Number of outputs, unless `get_model` is called with another one.
+    stored : StoredNetwork or None
+        Its weights, if they ship with this project.
     """
 
     name: str
@@ -55,6 +61,8 @@ class RegisteredNetwork:
     flexible: bool
     source: Optional[str]
     preset: Optional[str]
+    classes: int = _CLASSES
+    stored: Optional[StoredNetwork] = None
 
     @property
     def defaults(self) -> Dict[str, Any]:
@@ -66,21 +74,36 @@ class RegisteredNetwork:
         """Names of the keyword arguments of `get_model` for this network."""
         return [*(self._names(self.architecture) if self.flexible else ()), *self._names(self.options), *_BLOCK_ARGUMENTS]
 
-    def make(self, classes: int, arguments: Dict[str, Any]) -> HybridBlock:
+    def with_defaults(self, arguments: Dict[str, Any]) -> 'RegisteredNetwork':
+        """Return the network with these values of some of `arguments`."""
+        parts = {
+            name: dataclasses.replace(part, **{key: value for key, value in arguments.items() if key in self._names(part)})
+            for name, part in (('architecture', self.architecture), ('options', self.options))
+        }
+        return dataclasses.replace(self, **parts)
+
+    def make(self, classes: Optional[int], arguments: Dict[str, Any]) -> HybridBlock:
         """Build the network with these values of some of `arguments`."""
-        architecture, options = (
-            dataclasses.replace(part, **{name: value for name, value in arguments.items() if name in self._names(part)})
-            for part in (self.architecture, self.options)
-        )
+        variant = self.with_defaults(arguments)
         block = {name: value for name, value in arguments.items() if name in _BLOCK_ARGUMENTS}
-        return self.build(architecture, options, classes=classes, **block)
+        return self.build(variant.architecture, variant.options, classes=classes or self.classes, **block)
+
+    def make_trained(self, arguments: Dict[str, Any]) -> HybridBlock:
+        """Build the network with the weights that ship with this project. Raises `UserError` if the arguments do not fit them."""
+        assert self.stored, self.name
+        net, path = self.make(None, arguments), self.stored.training_weights()
+        try:
+            load_weights(net, read_arrays(path), self.classes)
+        except UserError as error:
+            raise UserError(f'the weights of {self.name} do not fit the network: {error}; omit {", ".join(arguments)}') from error
+        return net
 
     @staticmethod
     def _names(part):
         return [field.name for field in dataclasses.fields(part)]
 
 
-_NETWORKS: Dict[str, RegisteredNetwork] = {}  # `_key` of a name or alias -> network
+_NETWORKS: Dict[str, RegisteredNetwork] = {}  # `network_key` of a name or alias -> network
 _GLUONCV_ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root', 'norm_layer', 'norm_kwargs', 'prefix', 'params')  # of most of its networks
 # Modules of GluonCV whose networks classify images and take the arguments `classes` and `prefix`.
 _GLUONCV_MODULES = (
@@ -89,14 +112,9 @@ _GLUONCV_MODULES = (
 )  # fmt: skip
 
 
-def _key(name):
-    """Return `name` in lower case without underscores: ``meliusnetA``, ``meliusneta`` and ``meliusnet_a`` are the same network."""
-    return name.lower().replace('_', '')
-
-
 def find(name: str) -> Optional[RegisteredNetwork]:
     """Return the network of this zoo with this name or alias in any spelling; None if there is none."""
-    return _NETWORKS.get(_key(name))
+    return _NETWORKS.get(network_key(name))
 
 
 def register(
@@ -109,6 +127,8 @@ def register(
     flexible: bool = False,
     source: Optional[str] = None,
     preset: Optional[str] = None,
+    classes: int = _CLASSES,
+    stored: Optional[StoredNetwork] = None,
 ) -> None:
     """Register a network, here and for ``gluoncv.model_zoo.get_model``.
 
@@ -116,15 +136,15 @@ def register(
     ----------
     name : str
         Name in the literature.
-    build, architecture, options, flexible, source, preset
+    build, architecture, options, flexible, source, preset, classes, stored
         As in `RegisteredNetwork`. The fields of `options`, and of `architecture` for a `flexible` network, are the keyword arguments of
         `get_model` for this network.
     alias : str or None
         Name in other libraries; not listed.
     """
-    network = RegisteredNetwork(name, build, architecture, options, flexible, source, preset)
+    network = RegisteredNetwork(name, build, architecture, options, flexible, source, preset, classes, stored)
     for known in (name, alias or name):
-        key = _key(known)
+        key = network_key(known)
         if _NETWORKS.setdefault(key, network) is not network:
             raise ValueError(f'two networks are called {key!r}')
         for spelling in {key, known}:
@@ -246,7 +266,7 @@ def preset_of(name: str) -> Optional[str]:
 def get_model(
     name: str,
     pretrained: Union[bool, str] = False,
-    classes: Optional[int] = 1000,
+    classes: Optional[int] = None,
     ctx: Context = mx.cpu(),  # noqa: B008
     root: str = DEFAULT_ROOT,
     **kwargs: Any,
@@ -260,11 +280,12 @@ def get_model(
         to which the paper compares, or ``package.module:function``, a function in the current folder or in an installed package that
         returns a HybridBlock. It is called with ``classes`` and `kwargs`.
     pretrained : bool or str
-        ``larq``: weights of Larq Zoo, with the options that they require, see `model_zoo.larq` and `model_zoo.store`. True: weights of
-        GluonCV, for its networks; a `UserError` for others, because this project publishes no weights.
+        ``larq``: weights of Larq Zoo, with the options that they require, see `model_zoo.larq` and `model_zoo.store`. True: the weights
+        that ship with this project, for the networks in `model_zoo.shipped`, and GluonCV's for its networks; a `UserError` for others.
     classes : int or None
         Number of outputs. If pretrained weights have another number of classes, all of them but the output layer's are loaded,
-        which is initialized by MXNet's default initializer, and a warning is logged. None: the number of the weights, or 1000.
+        which is initialized by MXNet's default initializer, and a warning is logged. None: the number of the weights; without weights
+        that of the network, 1000 where its name does not mean others.
     ctx : mx.Context
         Device of pretrained weights, as in GluonCV.
     root : str
@@ -327,13 +348,17 @@ def get_model(
         return _with_classes(published, f'GluonCV {name}', classes, ctx, functools.partial(get_gluoncv_model, name, **kwargs))
     if network is None and not is_path(name):
         raise UserError(unknown_network(name))
+    if pretrained is True and network.stored:
+        trained = network.make_trained(kwargs)
+        trained.collect_params().reset_ctx(ctx)
+        return _with_classes(trained, network.name, classes, ctx, functools.partial(get_model, name, **kwargs))
     if pretrained:
         raise UserError(
             f'this project publishes no weights of {name}: use weights of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
             'train it with bmx-melius train and call net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
-    return network.make(classes or _CLASSES, kwargs)
+    return network.make(classes, kwargs)
 
 
 def unknown_network(name: str) -> str:

@@ -11,7 +11,7 @@ from bmx_melius.analysis.summary import summary  # noqa: E402
 from bmx_melius.files.io import replacing  # noqa: E402
 from model_zoo import get_model, get_model_list  # noqa: E402
 from model_zoo.listing import COUNTS_FILE, INPUT_SIZE  # noqa: E402
-from model_zoo.published import WITHOUT_SIZE  # noqa: E402
+from model_zoo.published import is_of_imagenet  # noqa: E402
 
 KEYS = 'bops', 'flops', 'ops', 'size_bytes'
 
@@ -24,7 +24,7 @@ def count(name):
 
 def main():
     """Count all networks."""
-    lines = [f'"{name}": {json.dumps(count(name))}' for name in get_model_list() if name not in WITHOUT_SIZE]
+    lines = [f'"{name}": {json.dumps(count(name))}' for name in get_model_list() if is_of_imagenet(name)]
     with replacing(COUNTS_FILE) as temporary, open(temporary, 'w', encoding='utf-8') as file:
         file.write('{\n' + ',\n'.join(lines) + '\n}\n')
 

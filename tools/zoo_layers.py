@@ -19,6 +19,7 @@ from bmx_melius.files.io import replacing  # noqa: E402
 from bmx_melius.graph.operations import Convolution, Dense, Window  # noqa: E402
 from bmx_melius.graph.tracing import read_graph  # noqa: E402
 from model_zoo import get_model, get_model_list  # noqa: E402
+from model_zoo.registry import find  # noqa: E402
 
 IMAGE = (1, 3, 224, 224)
 
@@ -45,8 +46,9 @@ def layers_of(graph):
 
 
 def zoo_layers():
-    """Return the different layers of all networks of the registry as the content of the file, a dict."""
-    found = {layer for name in get_model_list() for layer in layers_of(read_graph(get_model(name), IMAGE))}
+    """Return the different layers of all networks of the registry as the content of the file, a dict; those with weights are small."""
+    names = [name for name in get_model_list() if find(name).stored is None]
+    found = {layer for name in names for layer in layers_of(read_graph(get_model(name), IMAGE))}
     return {
         'columns': list(COLUMNS),
         **{kind: sorted(list(layer.numbers) for layer in found if layer.kind == kind) for kind in ('binary', 'float')},

@@ -5,11 +5,10 @@ import sys
 import tempfile
 
 from ..arguments import positive_int, thread_count
-from ..deployment.runtime.engine import check_threads
+from ..deployment.runtime.engine import check_threads, require_engine
 from ..errors import UserError
-from ..files.exported import Exported
 from ..reporting import ProgressLine
-from .options import add_input_size, add_json_flag, add_network, hint_at_layout, print_json, require_files_or_network
+from .options import add_input_size, add_json_flag, add_network, exported_network, hint_at_layout, print_json, require_files_or_network
 
 _EXAMPLES = """\
 examples:
@@ -72,15 +71,16 @@ def run(arguments, output):
     from ..bench import figures, latency, report
     from ..bench.rows import GROUPS
 
+    require_engine()
     check_threads(arguments.threads)
     groups = _groups(arguments.compare, ('packed', 'onnxruntime') if _is_onnx(arguments) else GROUPS)
-    content = {'network': arguments.network, 'machine': latency.measure_machine()}
+    content = {'network': arguments.network}
     with tempfile.TemporaryDirectory() as folder:
         prefix, exported, input_shape = _packed(arguments, folder)
         forms = ()
         if arguments.int8:
             prefix, forms = _int8(arguments, prefix, exported, input_shape)
-        content['input_shape'] = input_shape
+        content.update(machine=latency.measure_machine(), input_shape=input_shape)
         content.update(latency.measure(prefix, input_shape, arguments.threads, arguments.repetitions, content['machine']))
         if groups:
             content['comparison'] = _compare(prefix, exported, input_shape, arguments, groups, forms)
@@ -128,7 +128,7 @@ def _packed(arguments, folder):
         image_shape = _image_shape(arguments, prefix)  # channels second, where the model may have them last
         return prefix, None, (_input_shape(arguments, image_shape)[0], *image_shape)
 
-    exported = Exported(arguments.network)
+    exported = exported_network(arguments.network)
     if os.path.exists(exported.symbol_file):
         return exported.prefix, None, _input_shape(arguments, _image_shape(arguments, exported.prefix))
 

@@ -11,7 +11,7 @@ from ..files.symbol_json import SymbolJson
 from ..reporting import ProgressLine
 from . import image_options
 from .evaluation_report import EvaluationReport
-from .options import add_json_flag, print_json, require_files_or_network
+from .options import add_json_flag, exported_network, print_json, require_files_or_network
 
 _LONG = 10  # seconds of the network, from which on a faster form of it is worth a note
 _EXAMPLES = """\
@@ -144,7 +144,7 @@ def run(arguments, output):
 
 def _exported(arguments):
     """Return the exported network, or None for a network of the zoo, for which --params is required."""
-    exported = Exported(arguments.network)
+    exported = exported_network(arguments.network) if arguments.params is None else Exported(arguments.network)
     of_zoo = {'--params': arguments.params, '--initial-layers': arguments.initial_layers, '--classes': arguments.classes}
     if os.path.exists(exported.symbol_file):
         for flag, value in of_zoo.items():
@@ -189,7 +189,7 @@ def _networks(arguments, exported, description, images, spec):
         network = _of_zoo(arguments, description, images)
         networks = [block_classifier(arguments.network, network, read_graph(network, (1, *spec.shape)), *described)]
     if arguments.compare:
-        other = Exported(arguments.compare)
+        other = exported_network(arguments.compare)
         others = other.description()
         for kind, mine, its in (
             ('input', description and description.input_spec(), others.input_spec()),

@@ -7,10 +7,9 @@ import tempfile
 
 from ..arguments import positive_int
 from ..errors import UserError
-from ..files.exported import Exported
 from ..files.io import check_folder, replacing, require_writable
 from ..reporting import table
-from .options import add_input_shapes, add_json_flag, packed_prefix, print_json
+from .options import add_input_shapes, add_json_flag, exported_network, packed_prefix, print_json
 
 _EXAMPLES = """\
 examples:
@@ -32,7 +31,9 @@ def add_parser(commands):
         epilog=_EXAMPLES,
         description='Write a packed or exported network as C99 for microcontrollers: source, header and weights.',
     )
-    parser.add_argument('prefix', metavar='PACKED', help='prefix of the files of a packed network (or of one that is not yet packed)')
+    parser.add_argument(
+        'prefix', metavar='PACKED', help='prefix of the files of a network, packed or not, or the name of one that ships with its weights'
+    )
     parser.add_argument('folder', metavar='DIR', help='folder for the files; it is created if it does not exist')
     add_input_shapes(
         parser,
@@ -55,7 +56,7 @@ def run(arguments, output):
     from ..deployment.c_export.c_files import check_name, to_c
     from ..deployment.runtime.packed_files import read_packed
 
-    source = Exported(arguments.prefix)
+    source = exported_network(arguments.prefix)
     source.require()
     name = arguments.name or re.sub(r'\W', '_', os.path.basename(source.prefix), flags=re.ASCII)
     check_name(name)

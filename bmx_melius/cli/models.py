@@ -11,12 +11,13 @@ examples:
   bmx-melius models                         # all networks
   bmx-melius models '*melius*'              # those whose names match
   bmx-melius models resnet18 --json         # those whose names contain it
-  bmx-melius models --pretrained            # those with weights, which are published by others
+  bmx-melius models --pretrained            # those with weights
 
-Accuracies are published by others, top-1 on ImageNet: this project has not trained on it. One in brackets is for other options, which
---json gives. OPs and size are for the default options, 1000 classes and images of 224 x 224: OPs = BOPs / 64 + FLOPs, a binary
-weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers, `bmx-melius tables` all
-published figures.
+Accuracies on ImageNet, top-1, are published by others: this project has not trained on it. One in brackets is for other options, which
+--json gives. Of networks whose weights ship with this project, it is the accuracy of these on the test images that the table names.
+OPs and size are for the default options, 1000 classes and images of 224 x 224, or for the weights and their images: OPs = BOPs / 64 +
+FLOPs, a binary weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers,
+`bmx-melius tables` all published figures.
 """
 
 
@@ -55,6 +56,10 @@ def run(arguments, output):
     print(table(headings, [_row(network, INPUT_SIZE) for network in listed], '<>>>><<<'), file=output)
     if any(network.weights for network in listed):
         print('\nweights: get_model(NAME, pretrained=SOURCE), or --use-pretrained SOURCE; downloaded when they are first used', file=output)
+    if any(network.stored for network in listed):
+        print(
+            '\nships with its weights: get_model(NAME, pretrained=True), model_zoo.packed(NAME), bmx-melius predict NAME IMAGE', file=output
+        )
 
 
 def _fields(network, size):
@@ -63,26 +68,33 @@ def _fields(network, size):
         {'pretrained': one.kind, 'top1': one.top1, 'top5': one.top5, 'licence': one.licence, 'source': one.source, 'url': one.url}
         for one in network.weights
     ]
+    stored = network.stored
+    if stored:
+        accuracy = {'top1': stored.top1, 'interval': stored.interval, 'images': stored.images, 'data': stored.data}
+        weights.append({'pretrained': True, **accuracy, 'licence': stored.licence, 'files': stored.files})
     accuracies = [dataclasses.asdict(accuracy) for accuracy in network.accuracies]
     return {
         'name': network.name,
         'source': network.source,
-        'input_shape': [1, 3, size, size],
-        **(network.counts or dict.fromkeys(('bops', 'flops', 'ops', 'size_bytes'))),
+        'input_shape': [1, stored.input['channels'], *[stored.input['size']] * 2] if stored else [1, 3, size, size],
+        **{key: network.counts and network.counts[key] for key in ('bops', 'flops', 'ops', 'size_bytes')},
         'accuracies': accuracies,
         'weights': weights,
     }
 
 
 def _row(network, size):
-    counts, best = network.counts, network.accuracies[0] if network.accuracies else None
+    counts, best, stored = network.counts, network.accuracies[0] if network.accuracies else None, network.stored
+    size = stored.input['size'] if stored else size
     return (
         network.name,
-        best and (f'({best.top1})' if best.options else best.top1),
+        f'{stored.top1:.2f}' if stored else best and (f'({best.top1})' if best.options else best.top1),
         counts and f'{counts["ops"] / 1e8:.2f}',
         counts and f'{counts["size_bytes"] / 2**20:.2f}',
         f'{size} x {size}' if counts else None,
-        best and best.source,
+        f'this project, {stored.data}' if stored else best and best.source,
         network.source,
-        ', '.join(f'{one.kind}: {one.top1} %, {one.licence}' for one in network.weights) or None,
+        f'ships with it, {stored.licence}'
+        if stored
+        else ', '.join(f'{one.kind}: {one.top1} %, {one.licence}' for one in network.weights) or None,
     )

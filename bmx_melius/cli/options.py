@@ -1,15 +1,18 @@
 """Options that several commands share, and functions that evaluate them."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
 
 from ..arguments import named_shape, number, positive_int, shape
 from ..errors import UserError
-from ..files.exported import similar_prefixes
+from ..files.exported import Exported, similar_prefixes
+from ..files.stored_networks import find_stored
 from ..files.symbol_json import SymbolJson
 
+PREFIX_HELP = 'prefix of the files PREFIX-symbol.json and PREFIX-0000.params, or the name of a network that ships with its weights'
 _MAX_IMAGE_CHANNELS = 4
 
 
@@ -36,6 +39,27 @@ def add_network(parser, files, described):
     """Add the argument `network`: the name of a network of the zoo, or files. `files` is their metavar, `described` their help."""
     help = f'a network of the zoo (bmx-melius models lists them), or {described}'
     parser.add_argument('network', metavar=f'MODEL|{files}', help=help)
+
+
+def exported_network(argument):
+    """Return the `Exported` of an argument PREFIX: files, or the packed files of a network whose weights ship with the zoo.
+
+    Neither MXNet nor the zoo is imported.
+
+    Raises
+    ------
+    UserError
+        If the packed files are damaged.
+    """
+    exported, folder = Exported(argument), weights_folder()
+    stored = None if exported.names_files or folder is None else find_stored(folder, argument)
+    return Exported(stored.packed()) if stored else exported
+
+
+def weights_folder():
+    """Return the folder of the weights that ship with the zoo; None if it is not installed."""
+    zoo = importlib.util.find_spec('model_zoo')
+    return os.path.join(zoo.submodule_search_locations[0], 'weights') if zoo and zoo.submodule_search_locations else None
 
 
 def require_files_or_network(exported):

@@ -7,11 +7,10 @@ import sys
 
 from ..arguments import positive_int, whole_number
 from ..errors import UserError, counted, describe_os_error, printable
-from ..files.exported import Exported
 from ..files.io import replacing, require_writable
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES
 from . import image_options
-from .options import add_json_flag
+from .options import PREFIX_HELP, add_json_flag, exported_network
 
 _EXAMPLES = """\
 examples:
@@ -41,7 +40,7 @@ def add_parser(commands):
         epilog=_EXAMPLES,
         description='Classify images with an exported network and print the most probable classes of each image.',
     )
-    parser.add_argument('prefix', metavar='PREFIX', help='prefix of the exported files PREFIX-symbol.json and PREFIX-0000.params')
+    parser.add_argument('prefix', metavar='PREFIX', help=PREFIX_HELP)
     parser.add_argument('images', metavar='IMAGE|FOLDER', nargs='+', help=f'{FORMAT_NAMES} files, or folders of them')
     parser.add_argument('--top', type=positive_int, default=5, metavar='K', help='number of classes to show (default: %(default)s)')
     parser.add_argument(
@@ -65,7 +64,7 @@ def run(arguments, output):
 
     if arguments.csv and arguments.csv != _STANDARD_OUTPUT:
         require_writable(arguments.csv)
-    exported = Exported(arguments.prefix)
+    exported = exported_network(arguments.prefix)
     load = _loader(exported, arguments.epoch)
     description = exported.description()
     spec = image_options.input_spec(arguments, description, InputSpec(), 'ImageNet')

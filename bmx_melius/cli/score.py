@@ -8,11 +8,10 @@ import time
 
 from ..arguments import positive_int
 from ..errors import UserError, counted
-from ..files.exported import Exported
 from ..files.io import check_folder
 from ..process import usable_cores
 from . import image_options
-from .options import add_json_flag, exit_at_sigterm
+from .options import add_json_flag, exit_at_sigterm, exported_network
 
 _EXAMPLES = """\
 examples:
@@ -42,7 +41,9 @@ def add_parser(commands):
         description='Classify the images of folders, record files and tar archives in parallel, and write the most probable classes of '
         'each image to Parquet files.',
     )
-    parser.add_argument('prefix', metavar='PREFIX', help='prefix of the files of a packed network')
+    parser.add_argument(
+        'prefix', metavar='PREFIX', help='prefix of the files of a packed network, or the name of one that ships with its weights'
+    )
     parser.add_argument(
         'sources', metavar='SOURCE', nargs='+', help='folders (with their subfolders), image files, record files (.rec) or archives (.tar)'
     )
@@ -108,7 +109,7 @@ def _open_job(arguments):
     from ..scoring.images import list_images
     from ..scoring.job import Job
 
-    exported = Exported(arguments.prefix)
+    exported = exported_network(arguments.prefix)
     session = Session(exported)
     description = exported.description()
     spec = image_options.described_spec(arguments, description)
@@ -121,7 +122,7 @@ def _open_job(arguments):
         list_images(arguments.sources),
         arguments.part_size,
         arguments.output,
-        prefix=arguments.prefix,
+        prefix=exported.prefix,
         spec=spec,
         class_names=classifier.class_names,
         top=min(arguments.top, classifier.classes),

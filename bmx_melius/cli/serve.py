@@ -5,6 +5,7 @@ import argparse
 from ..arguments import positive_int, thread_count
 from ..deployment.runtime.engine import check_threads
 from ..serving.limits import MAX_MEGAPIXELS
+from .options import exported_network
 
 _EXAMPLES = """\
 examples:
@@ -131,7 +132,7 @@ def run(arguments, output):
         decode_seconds=arguments.decode_seconds,
         connections=arguments.max_connections,
     )
-    networks = load_networks(arguments.networks, arguments.threads)
+    networks = load_networks(arguments.networks, arguments.threads, exported_network)
     listener = server.listen(arguments.host, arguments.port)
 
     def announce():

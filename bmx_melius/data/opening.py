@@ -145,7 +145,7 @@ def _open_records(path, index=None, hint=''):
     return RecordFile(path, index)
 
 
-def open_images(data, spec, threads, val_fraction=None, training=False, split=None):
+def open_images(data, spec, threads, val_fraction=None, training=False, split=None, data_dir=None):
     """Open the images on which a network is evaluated.
 
     Parameters
@@ -164,6 +164,8 @@ def open_images(data, spec, threads, val_fraction=None, training=False, split=No
     split : Split, optional
         As in the training of the network. Of a folder with CLASS/*.jpg on which it was trained, only the images are opened on which that
         training validated, unless there is a `val_fraction`; a warning is logged if training images are among those that are opened.
+    data_dir : str, optional
+        Folder of the files of a dataset.
 
     Returns
     -------
@@ -179,7 +181,7 @@ def open_images(data, spec, threads, val_fraction=None, training=False, split=No
     if val_fraction and (dataset or not os.path.isdir(path)):
         raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, which {data} is not; leave the flag out')
     if dataset and dataset.open:
-        found = dataset.open(os.path.expanduser(dataset.data_dir or ''))
+        found = dataset.open(os.path.expanduser(data_dir or dataset.data_dir or ''))
         images = found.train if training else found.evaluation
         names = [f'image {number}' for number in range(len(images))]
         return LabelledImages(data, images, names, len(dataset.class_names), list(dataset.class_names))

@@ -29,6 +29,7 @@ from .operations import (
     Identity,
     InstanceNormalization,
     LayerNormalization,
+    MatrixProduct,
     Operation,
     Padding,
     Pooling,
@@ -37,6 +38,7 @@ from .operations import (
     Rounding,
     ScalarArithmetic,
     Slice,
+    Softmax,
     Split,
     Squeeze,
     StepFunction,
@@ -80,6 +82,7 @@ _READERS: Dict[str, Callable[[Mapping[str, str]], Operation]] = {}  # name of an
 READ_AS = {name: [key_of(operation)] for name, operation in _WITHOUT_ATTRIBUTES.items()}  # name of an operator -> classes and kinds
 _NAMES = {key: name for name, (key,) in reversed(READ_AS.items())}  # the opposite: the first one of several names
 _NAMES.update({(AxisMaps, None): 'map_axes', (StepFunction, None): 'step'})  # which are not MXNet's
+_NAMES.update({(MatrixProduct, None): 'batch_dot', (Softmax, None): 'softmax'})  # which are not read
 _ELEMENTWISE_NAMES = {operation: name for name, operation in reversed(_WITHOUT_ATTRIBUTES.items()) if isinstance(operation, Elementwise)}
 
 

@@ -255,10 +255,11 @@ class BatchNormalization(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class LayerNormalization(Operation):
-    """Normalization by mean and variance along an axis."""
+    """Normalization by mean and variance along an axis, or of each of some groups of its elements."""
 
     axis: int = -1
     eps: float = 1e-5
+    groups: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,6 +297,29 @@ class Reduction(Operation):
     axes: Axes = ()
     keeps_axes: bool = False
     excludes: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MatrixProduct(Operation):
+    """A product of matrices, whose rows are the positions of two maps, and whose columns the channels of a group of them.
+
+    Attributes
+    ----------
+    heads : int
+        Number of groups.
+    transposed : bool
+        Whether the second matrix is transposed: the result has a channel for each of its positions.
+    """
+
+    heads: int
+    transposed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Softmax(Operation):
+    """Softmax of the channels of each group at each position."""
+
+    groups: int = 1
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class ServedNetwork:
         return rows
 
 
-def load_networks(arguments, threads=0):
+def load_networks(arguments, threads=0, find=Exported):
     """Load networks.
 
     Parameters
@@ -120,6 +120,8 @@ def load_networks(arguments, threads=0):
     arguments : list of str
         ``PREFIX`` or ``NAME=PREFIX``; the name of a prefix is its last part.
     threads : int
+    find : callable
+        Function that returns the `Exported` of a PREFIX.
 
     Returns
     -------
@@ -134,9 +136,10 @@ def load_networks(arguments, threads=0):
     for argument in arguments:
         name, equals, prefix = argument.partition('=')
         if not equals or os.sep in name:  # an equals sign in the path of a prefix
-            prefix = Exported(argument).prefix
-            name = os.path.basename(prefix)
-        Exported(prefix).require()
+            prefix, name = argument, None
+        exported = find(prefix)
+        exported.require()
+        prefix, name = exported.prefix, name or os.path.basename(exported.prefix)
         if name in networks:
             raise UserError(f'two networks are called {name}: name one of them, NAME={prefix}')
         networks[name] = ServedNetwork(name, prefix, threads)

@@ -75,51 +75,52 @@ void store_tile(void* to, ptrdiff_t stride = kTileRowBytes) {
     }
 }
 
-// Adds to each sum of 4 bytes what `add(sum, a, b)` computes from a row of the first factor and from the lane of the
-// sum in the second one, 16 times 4 bytes each; the rows of the lane are kTileRowBytes apart.
+// Calls `add(sums, a, b)` for each row: 16 sums, 64 bytes of the first factor, and the second one, whose rows are
+// kTileRowBytes apart and have 4 bytes for each sum.
 template <typename Sum, typename Add>
 void add_products(int sums, int a, int b, const Add& add) {
     EmulatedTile& to = emulated_tile(sums);
     const EmulatedTile &rows = emulated_tile(a), &lanes = emulated_tile(b);
     for (int row = 0; row < to.rows; ++row) {
-        for (int lane = 0; lane < kTileRowBytes / 4; ++lane) {
-            uint8_t* const at = to.bytes[row] + 4 * lane;
-            Sum sum;
-            std::memcpy(&sum, at, sizeof(sum));
-            sum = add(sum, rows.bytes[row], lanes.bytes[0] + 4 * lane);
-            std::memcpy(at, &sum, sizeof(sum));
-        }
+        Sum of_row[kTileRowBytes / sizeof(Sum)];
+        std::memcpy(of_row, to.bytes[row], sizeof(of_row));
+        add(of_row, rows.bytes[row], lanes.bytes[0]);
+        std::memcpy(to.bytes[row], of_row, sizeof(of_row));
     }
 }
 
-// Unsigned bytes of the first factor, signed bytes of the second. The loop takes most of the time; it only reads tiles.
-__attribute__((no_sanitize("address", "undefined"), unused)) int32_t add_bytes(int32_t sum, const uint8_t* a,
-                                                                               const uint8_t* b) {
+// Unsigned bytes of the first factor, signed bytes of the second. The loops take most of the time, and only read tiles:
+// they are optimized and not checked.
+#define BMX_TILE_LOOP __attribute__((optimize("O3"), no_sanitize("address", "undefined"), unused))
+BMX_TILE_LOOP void add_bytes(int32_t* sums, const uint8_t* a, const uint8_t* b) {
     for (int k = 0; k < kTileRows; ++k) {
-        for (int i = 0; i < 4; ++i) {
-            sum += a[4 * k + i] * static_cast<int8_t>(b[kTileRowBytes * k + i]);
+        for (int lane = 0; lane < kTileRowBytes / 4; ++lane) {
+            for (int i = 0; i < 4; ++i) {
+                sums[lane] += a[4 * k + i] * static_cast<int8_t>(b[kTileRowBytes * k + 4 * lane + i]);
+            }
         }
     }
-    return sum;
 }
 
 // The sums of even and of odd elements are separate until the end.
-__attribute__((no_sanitize("address", "undefined"), unused)) float add_bfloat16(float sum, const uint8_t* a,
-                                                                                const uint8_t* b) {
+BMX_TILE_LOOP void add_bfloat16(float* sums, const uint8_t* a, const uint8_t* b) {
     const auto number = [](const uint8_t* from) {
         const uint32_t bits = uint32_t(from[0]) << 16 | uint32_t(from[1]) << 24;
         float value;
-        std::memcpy(&value, &bits, sizeof(value));
+        __builtin_memcpy(&value, &bits, sizeof(value));
         return value;
     };
-    float sums[2] = {0, 0};
-    for (int k = 0; k < kTileRows; ++k) {
-        for (int i = 0; i < 2; ++i) {
-            sums[i] += number(a + 4 * k + 2 * i) * number(b + kTileRowBytes * k + 2 * i);
+    for (int lane = 0; lane < kTileRowBytes / 4; ++lane) {
+        float parts[2] = {0, 0};
+        for (int k = 0; k < kTileRows; ++k) {
+            for (int i = 0; i < 2; ++i) {
+                parts[i] += number(a + 4 * k + 2 * i) * number(b + kTileRowBytes * k + 4 * lane + 2 * i);
+            }
         }
+        sums[lane] += parts[0] + parts[1];
     }
-    return sum + (sums[0] + sums[1]);
 }
+#undef BMX_TILE_LOOP
 
 }  // namespace
 }  // namespace bmx

@@ -265,6 +265,22 @@ void check_mean_channels(const FloatKernels& kernels) {
     }
 }
 
+void check_softmax(const FloatKernels& kernels) {
+    const int channels = pick({1, 3, 16, 17, 64, 1100, 3000});
+    const Reals x = random_reals(channels);
+    Reals found = x;
+    kernels.softmax(found.data(), channels);
+    digest.add(found);
+    double sum = 0;
+    for (int c = 0; c < channels; ++c) {
+        sum += std::exp(double(x[c]));
+    }
+    for (int c = 0; c < channels; ++c) {
+        const double share = std::exp(double(x[c])) / sum;
+        expect_close(kernels.name, "softmax", found[c], share, share, 4e-6);
+    }
+}
+
 // NaN must propagate through ReLU.
 void check_relu_of_nan(const FloatKernels& kernels) {
     const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
@@ -293,6 +309,7 @@ int main(int, char** arguments) {
             check_combine<float>(kernels, DataType::f32);
             check_combine<int16_t>(kernels, DataType::i16);
             check_mean_channels(kernels);
+            check_softmax(kernels);
         }
         digest.print(kernels.name);
     }

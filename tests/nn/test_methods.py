@@ -1,6 +1,7 @@
 """Layers of the methods of other papers, and the networks that consist of them: updates, counts, widths, conversion, and refusals."""
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import mxnet as mx
@@ -246,18 +247,20 @@ def test_same_padding_keeps_the_scales_of_a_method_at_their_windows():
 
 
 @pytest.mark.parametrize(
-    'name, flags, bits',
+    'name, options, flags, bits',
     [
-        ('resnet18_bwn', [], (32, 1)),
-        ('resnet18_ttq', [], (32, 2)),
-        ('resnet18_dorefa_w2a2', [], (2, 2)),
-        ('resnet18_dorefa_w2a2', ['--model-options', '{"bits": 4}'], (4, 4)),
-        ('resnet18_hwgq', ['--weight-bits', '32'], (2, 32)),
-        ('resnet18_syq_w1a2', ['--bits', '32'], (32, 32)),
+        ('resnet18_bwn', {}, [], (32, 1)),
+        ('resnet18_ttq', {}, [], (32, 2)),
+        ('resnet18_dorefa_w2a2', {}, [], (2, 2)),
+        ('resnet18_dorefa_w2a2', {'bits': 4}, [], (4, 4)),
+        ('resnet18_hwgq', {}, ['--weight-bits', '32'], (2, 32)),
+        ('resnet18_syq_w1a2', {}, ['--bits', '32'], (32, 32)),
     ],
 )
-def test_the_plan_of_a_training_shows_the_bits_of_the_layers(name, flags, bits, tmp_path, capsys):
-    train('--model', name, '--dataset', 'digits', *flags, '--dry-run', '--save-dir', tmp_path / 'run')
+def test_the_plan_of_a_training_shows_the_bits_of_the_layers(name, options, flags, bits, tmp_path, capsys):
+    options = {'init_features': 4, **options}
+    small = ['--dataset', 'digits', '--batch-size', '8', '--model-options', json.dumps(options)]
+    train('--model', name, *small, *flags, '--dry-run', '--save-dir', tmp_path / 'run')
     assert '; activations of {}, weights of {} bits\n'.format(*bits) in capsys.readouterr().out
 
 

@@ -30,6 +30,10 @@ SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations
     ('rescale', 'add', 'concat', 'int8_conv'),
     ('rescale', 'int8_conv', 'threshold', 'binary_conv'),
     ('int8_conv', 'integer_avg_pool', 'maximum', 'threshold', 'binary_conv'),
+    ('matmul', 'softmax', 'matmul'),
+    ('transpose', 'conv', 'transpose'),
+    ('threshold', 'expand', 'matmul', 'threshold', 'expand', 'matmul'),
+    ('concat', 'arrange', 'transpose', 'slice', 'matmul'),
 )
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
 ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
@@ -91,7 +95,10 @@ class Maker:
                 inputs += (self.factor_of(inputs[0]),)
             if None in inputs:
                 continue
-            operation = Operation(name, inputs, self.attributes(name, self.values[inputs[0]]))
+            attributes = self.attributes(name, self.values[inputs[0]])
+            if row.shape == 'product':
+                inputs = inputs[0], self.right_of(inputs[0], attributes)
+            operation = Operation(name, inputs, attributes)
             try:
                 value = result_of(operation, [self.values[number] for number in inputs])
             except ProgramError:
@@ -134,6 +141,19 @@ class Maker:
             (fitting if value.shape == self.values[x].shape else smaller).append(number)
         return self.random.choice(smaller if smaller and self.random.random() < 0.7 else fitting)
 
+    def right_of(self, x, attributes):
+        """Return the number of a value with which value `x` can be multiplied as a matrix, and adapt the attributes of the product."""
+        found, heads = [], attributes['heads']
+        for number, value in enumerate(self.values):
+            positions = value.height * value.width
+            if value.kind == REAL_KIND and not value.flat and value.channels % heads == 0:
+                if value.channels == self.values[x].channels:
+                    found.append((number, positions, 1))
+                if heads * positions == self.values[x].channels:
+                    found += [(number, positions, 0)] * 3
+        number, attributes['positions'], attributes['transposed'] = self.random.choice(found) if found else (x, 1, 1)
+        return number
+
     def attributes(self, name, value):
         choice = self.random.choice
         attributes = {}
@@ -148,7 +168,10 @@ class Maker:
                 attributes[attribute] = choice([p for p in (1, 1, 2, 3) if value.channels // attributes['groups'] % p == 0])
             elif attribute in ('scale_h', 'scale_w'):
                 attributes[attribute] = choice((1, 2, 3))
-            elif attribute == 'groups':
+            elif attribute == 'row_length':
+                positions = value.height * value.width
+                attributes[attribute] = choice([0, *(length for length in range(1, positions + 1) if positions % length == 0)])
+            elif attribute in ('groups', 'heads'):
                 attributes[attribute] = choice([g for g in (1, 1, 2, 3, 4, 8) if value.channels % g == 0])
             elif attribute == 'out_channels':
                 attributes[attribute] = attributes.get('groups', 1) * choice((1, 3, 8, 16, 32, 64))
@@ -159,7 +182,8 @@ class Maker:
             elif attribute == 'result_max':
                 pass
             elif attribute in ('height', 'width'):
-                attributes[attribute] = choice((1, getattr(value, attribute)))
+                size = getattr(value, attribute)
+                attributes[attribute] = size if OPERATIONS[name].shape == 'transposed' else choice((1, size))
             elif attribute == 'begin':
                 attributes[attribute] = self.random.randrange(value.channels)
             elif attribute == 'end':
@@ -195,6 +219,8 @@ class Maker:
             bound = 2 * inputs[0] + 8
         elif name in ('scale_map', 'shift_map'):
             bound = 2 * inputs[0] if name == 'scale_map' else inputs[0] + 2
+        elif name == 'matmul':
+            bound, unit = inputs[0] * inputs[1] * (x.channels // a['heads']), min(1, units[0] * units[1])
         elif name == 'multiply':
             bound, unit = inputs[0] * inputs[1], min(1, units[0] * units[1])
         elif name == 'clip':

@@ -115,6 +115,14 @@ class Lowering {
                 return normalize_step(source(group), a, arrays_.vector(operation(i).arrays[0], 1)[0], output(group));
             case Op::upsample:
                 return upsample_step(source(group), a, group.result, output(group));
+            case Op::transpose:
+                return transpose_step(source(group), output(group));
+            case Op::arrange:
+                return arrange_step(source(group), output(group));
+            case Op::matmul:
+                return matmul_step(kernels_.floats, source(group, 0), source(group, 1), a, output(group));
+            case Op::softmax:
+                return softmax_step(kernels_.floats, source(group), a.groups, output(group));
             case Op::shuffle:
                 return shuffle_step(source(group), a.groups, output(group));
             case Op::flatten:

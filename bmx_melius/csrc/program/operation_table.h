@@ -80,6 +80,10 @@ enum class Op {
     divide = 35,
     softplus = 36,
     level_conv = 40,
+    transpose = 50,
+    arrange = 51,
+    matmul = 52,
+    softmax = 53,
 };
 
 enum class ShapeRule {
@@ -97,6 +101,9 @@ enum class ShapeRule {
     enlarged_shape,
     flat_shape,
     map_shape,
+    transposed_shape,
+    arranged_shape,
+    product_shape,
 };
 
 // What an elementwise operation combines an element with: constants of its channel, another value, constants of its position.
@@ -156,6 +163,10 @@ struct AttributeValues {
     int result_max = 0;
     int fraction_bits = 0;
     int bits = 1;
+    int row_length = 0;
+    int heads = 1;
+    int positions = 1;
+    int transposed = 0;
 };
 
 struct AttributeRow {
@@ -227,6 +238,10 @@ inline constexpr AttributeRow kResultMin = {"result_min", &AttributeValues::resu
 inline constexpr AttributeRow kResultMax = {"result_max", &AttributeValues::result_max, -32766, 32766};
 inline constexpr AttributeRow kFractionBits = {"fraction_bits", &AttributeValues::fraction_bits, 0, 8};
 inline constexpr AttributeRow kBits = {"bits", &AttributeValues::bits, 1, 4};
+inline constexpr AttributeRow kRowLength = {"row_length", &AttributeValues::row_length, 0, 65536};
+inline constexpr AttributeRow kHeads = {"heads", &AttributeValues::heads, 1, 1048576};
+inline constexpr AttributeRow kPositions = {"positions", &AttributeValues::positions, 1, 1048576};
+inline constexpr AttributeRow kTransposed = {"transposed", &AttributeValues::transposed, 0, 1};
 
 inline constexpr AttributeRow kConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
     kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kHalf};
@@ -251,6 +266,10 @@ inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {kKernelH, kKernelW,
     kPadBottom, kPadRight, kCeil, kCountPad, kFractionBits};
 inline constexpr AttributeRow kLevelConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
     kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kBits, kByPosition};
+inline constexpr AttributeRow kTransposeAttributes[] = {kHeight, kWidth};
+inline constexpr AttributeRow kArrangeAttributes[] = {kRowLength};
+inline constexpr AttributeRow kMatmulAttributes[] = {kHeads, kPositions, kTransposed};
+inline constexpr AttributeRow kSoftmaxAttributes[] = {kGroups};
 }  // namespace attributes
 
 inline constexpr OperationRow kOperations[] = {
@@ -291,12 +310,17 @@ inline constexpr OperationRow kOperations[] = {
     {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
     {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
     {"level_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, true, RangeRule::none, {attributes::kLevelConvAttributes, 15}},
+    {"transpose", 1, 1, true, false, Result::real, ShapeRule::transposed_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kTransposeAttributes, 2}},
+    {"arrange", 1, 1, true, false, Result::real, ShapeRule::arranged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kArrangeAttributes, 1}},
+    {"matmul", 2, 2, true, false, Result::real, ShapeRule::product_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kMatmulAttributes, 3}},
+    {"softmax", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kSoftmaxAttributes, 1}},
 };
 
 // The row of each opcode, -1 for numbers that no operation has.
 inline constexpr signed char kRowOfOpcode[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-    20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36};
-constexpr int kMaxOpcode = 40;
+    20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+    37, 38, 39, 40};
+constexpr int kMaxOpcode = 53;
 
 constexpr bool is_opcode(int32_t code) { return code >= 0 && code <= kMaxOpcode && kRowOfOpcode[code] >= 0; }
 constexpr const OperationRow& row_of(Op op) { return kOperations[kRowOfOpcode[static_cast<size_t>(op)]]; }

@@ -63,6 +63,13 @@ bool join(const Inputs& inputs, Value& result) {
     return true;
 }
 
+bool multiply(const Attributes& a, const Value& x, const Value& y, Value& result) {
+    const int64_t columns = int64_t(a.heads) * a.positions;
+    result.channels = a.transposed ? columns : y.channels;
+    return !x.flat && x.channels % a.heads == 0 && y.channels % a.heads == 0 && y.height * y.width == a.positions &&
+           x.channels == (a.transposed ? y.channels : columns);
+}
+
 bool is_one_or(int64_t size, int64_t other) { return size == 1 || size == other; }
 
 bool infer(const Operation& operation, const Inputs& inputs, Value& result) {
@@ -104,6 +111,15 @@ bool infer(const Operation& operation, const Inputs& inputs, Value& result) {
         case ShapeRule::map_shape:
             result.flat = false;
             return x.flat;
+        case ShapeRule::transposed_shape:
+            result = {x.kind, x.height * x.width, 1, x.channels, false};
+            return !x.flat && a.height == x.height && a.width == x.width;
+        case ShapeRule::arranged_shape:
+            result.width = a.row_length ? a.row_length : x.height * x.width;
+            result.height = x.height * x.width / result.width;
+            return !x.flat && x.height * x.width % result.width == 0;
+        case ShapeRule::product_shape:
+            return multiply(a, x, y, result);
     }
     return false;
 }

@@ -28,6 +28,18 @@ StepPtr normalize_step(Source source, const Attributes& attributes, double eps, 
 // Enlargement of maps: pixels repeated, or apart from each other with zeros between them.
 StepPtr upsample_step(Source source, const Attributes& attributes, int result, Slab output);
 
+// Exchanges the channels and the positions of a map.
+StepPtr transpose_step(Source source, Slab output);
+
+// Copies a map to one with the same positions, row by row, in rows of another length.
+StepPtr arrange_step(Source source, Slab output);
+
+// Products of matrices, whose rows are the positions of two maps, for each group of channels.
+StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attributes& attributes, Slab output);
+
+// Softmax of the channels of each group at each position.
+StepPtr softmax_step(const FloatKernels* kernels, Source source, int groups, Slab output);
+
 // Copies a map to a vector, channel by channel; of any type.
 StepPtr flatten_step(Source source, Slab output);
 

@@ -12,6 +12,7 @@ from ..program.float_weights import bias_of, level_numbers
 from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
 from ..program.operations import range_of_sums
 from ..program.words import pack_bits
+from .calls import Pointer
 from .element_calls import FORMS
 from .int8_calls import Integers
 from .kernel_sources import names
@@ -306,6 +307,52 @@ class Lowering(Integers):
             self.to.call('bmx_upsample_value', window, span, piece, attributes['repeat'], to, value=piece.kind)
             results.append(to)
         return results
+
+    # --- sequences
+
+    @FORMS.of('transpose')
+    def transpose(self, _, operation, shape):
+        (value,) = operation.inputs
+        x, first, result = self.shapes[value], 0, self.new('f32', shape.channels, shape)
+        for piece in self.pieces(value):
+            to = Pointer(result.buffer, first * result.stride)
+            span = self.span(x, piece.channels, piece.stride, 1)
+            self.to.call('bmx_transpose_value_result', span, piece, 1, to, result.stride, value=piece.kind, result='f32')
+            first += piece.channels
+        return [result]
+
+    @FORMS.of('arrange')
+    def arrange(self, _, operation, shape):
+        return [piece if piece.kind == 'f32' else self.copy(piece, 'f32', shape) for piece in self.pieces(operation.inputs[0])]
+
+    @FORMS.of('matmul')
+    def matmul(self, _, operation, shape):
+        attributes, (left, right) = operation.attributes, operation.inputs
+        x, y = self.contiguous(left), self.contiguous(right)
+        y = y if y.kind == 'f32' else self.copy(y, 'f32', self.shapes[right])
+        heads, transposed = attributes['heads'], attributes['transposed']
+        result = self.new('f32', shape.channels, shape)
+        span = self.span(shape, x.channels, x.stride, result.stride)
+        steps = (1, y.stride) if transposed else (y.stride, 1)
+        counts = (y.channels // heads, *steps, shape.channels // heads)
+        self.to.call('bmx_matmul_value', span, heads, x, y, *counts, result, value=x.kind)
+        return [result]
+
+    @FORMS.of('softmax')
+    def softmax(self, _, operation, shape):
+        piece, result = self.contiguous(operation.inputs[0]), self.new('f32', shape.channels, shape)
+        span = self.span(shape, piece.channels, piece.stride, result.stride)
+        self.to.call('bmx_softmax_value', span, operation.attributes['groups'], piece, result, value=piece.kind)
+        return [result]
+
+    @FORMS.of('normalize')
+    def normalize(self, _, operation, shape):
+        attributes, (eps,) = operation.attributes, operation.arrays['eps']
+        piece, result = self.contiguous(operation.inputs[0]), self.new('f32', shape.channels, shape)
+        span = self.span(shape, piece.channels, piece.stride, result.stride)
+        constants = (attributes['groups'], attributes['by_position'], float(eps).hex())
+        self.to.call('bmx_normalize_value', span, *constants, piece, result, value=piece.kind)
+        return [result]
 
 
 def lowering_of(name):

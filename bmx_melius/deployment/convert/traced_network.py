@@ -48,8 +48,8 @@ class TracedNetwork(Network):
         heads = SymbolJson.of(self._internals).heads
         self._position = {(index, slot): position for position, (index, slot, _) in enumerate(heads)}
         self._check_arrays()
-        known = {**{name: np.dtype(np.float32) for name in shapes}, **{name: array.dtype for name, array in arrays.items()}}
-        known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
+        dtypes = {**{name: np.dtype(np.float32) for name in shapes}, **{name: array.dtype for name, array in arrays.items()}}
+        known = {name: dtypes[name] for name in symbol.list_arguments() if name in dtypes}
         self._dtypes = self._infer_types(known)
         self._levels = {}
         self._readers = collections.Counter(source for node in self.graph.nodes for source in node.inputs)

@@ -18,12 +18,13 @@ from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
 from ..program.operation_table import MAX_LEVEL_BITS
-from . import layers, normalization  # noqa: F401  register their translations
+from . import layers, normalization, sequence_layers  # noqa: F401  register their translations
 from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
 from .reading_back import read_back
+from .sequences import with_sequences_as_maps
 from .stored_programs import stored_program
 from .ties import TiesError, share_of_ties, with_comparisons
 from .translation import Translator
@@ -149,8 +150,9 @@ def import_onnx(
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
     _require_inference(model, evaluator)
+    _require_no_state(evaluator)
     evaluator.require_numbers()
-    evaluator, moved = with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
+    evaluator, moved = _with_channels_second(evaluator)
     translator = Translator(evaluator)
     outputs = translator.translate(model.outputs)
     with_ties = list(translator.signs_with_ties)
@@ -200,6 +202,14 @@ def import_onnx(
     fields = _description(input_spec, class_names, shapes, outputs, model.path)
     found = ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
     return _written(exported, packed.symbol, packed.arrays, fields, found, model)
+
+
+def _with_channels_second(evaluator):
+    """Return an `Evaluator` of the model with the channels of maps and sequences second, and the inputs whose shape that changes."""
+    sequences = with_sequences_as_maps(evaluator)
+    if sequences is not evaluator:
+        return with_factors_after_layers(sequences), []
+    return with_channels_second(with_merged_channels(with_factors_after_layers(evaluator)))
 
 
 def _read_back(model, exported, changes_layers, input_spec, class_names):
@@ -260,6 +270,19 @@ def _require_inference(model, evaluator):
             raise UserError(
                 f'{model.path}: node {operator.name} ({operator.kind}) is in training mode: export the network in evaluation mode '
                 f'(net.eval()){hint}'
+            )
+
+
+_RECURRENT = ('GRU', 'LSTM', 'RNN')
+
+
+def _require_no_state(evaluator):
+    """Raise `UserError` for layers that compute one step of a sequence after the other: a program has no state."""
+    for operator in evaluator.model.operators:
+        if operator.kind in _RECURRENT:
+            raise UserError(
+                f'{evaluator.model.path}: node {operator.name} ({operator.kind}) has a state from one step to the next, for which there is '
+                'no packed form: export what is before it, and what is after it, as networks of their own'
             )
 
 

@@ -208,6 +208,7 @@ class Evaluator:
         graph.output.extend(self._onnx.ValueInfoProto(name=name) for name in names)
         proto = self._onnx.ModelProto(ir_version=original.ir_version, graph=graph)
         proto.opset_import.extend(original.opset_import)
+        proto.functions.extend(original.functions)
         return proto
 
     def _described(self, name, array, shape=None):

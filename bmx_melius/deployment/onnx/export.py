@@ -145,6 +145,7 @@ def _free(name, taken):
 
 
 _FORMS = ByOperation()  # methods of `_Model`
+_AROUND_CHANNELS = (('begin', 0), ('end', 1)), (('begin', 2), ('end', 4))  # of the axes of a map
 
 
 class _Model:
@@ -395,6 +396,36 @@ class _Model:
         variance = self._add('ReduceMean', self._add('Mul', difference, difference), axes=axes, keepdims=1)
         deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
         return self._add('Reshape', self._add('Div', difference, deviation), shape)
+
+    @_FORMS.of('transpose')
+    def transpose(self, value, x, height, width):
+        rows = self._add('Reshape', x, self._constant('sizes', np.array([0, value.channels, height * width, 1])))
+        return self._add('Transpose', rows, perm=[0, 2, 3, 1])
+
+    @_FORMS.of('arrange')
+    def arrange(self, value, x, row_length):
+        sizes = [0, value.channels, -1, row_length] if row_length else [0, value.channels, 1, -1]
+        return self._add('Reshape', x, self._constant('sizes', np.array(sizes)))
+
+    @_FORMS.of('matmul')
+    def matmul(self, value, x, y, heads, positions, transposed):
+        """Multiply the matrices with the channels as rows: of the result, too."""
+        size = self._add('Shape', x)
+        rows = self._add('Reshape', x, self._constant('sizes', np.array([0, heads, value.channels // heads, -1])))
+        others = self._add('Reshape', y, self._constant('sizes', np.array([0, heads, -1, positions])))
+        others = self._add('Transpose', others, perm=[0, 1, 3, 2]) if transposed else others
+        return self._add('Reshape', self._add('MatMul', others, rows), self._with_channels(size))
+
+    def _with_channels(self, shape):
+        """Return the shape of a map with other channels: those that the elements suffice for."""
+        batch, sizes = (self._add('Slice', shape, *(self._constant(name, np.array([n])) for name, n in ends)) for ends in _AROUND_CHANNELS)
+        return self._add('Concat', batch, self._constant('channels', np.array([-1])), sizes, axis=0)
+
+    @_FORMS.of('softmax')
+    def softmax(self, value, x, groups):
+        shape = self._add('Shape', x)
+        parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
+        return self._add('Reshape', self._add('Softmax', parts, axis=2), shape)
 
     @_FORMS.of('maximum')
     def maximum(self, _, x, y):

@@ -7,6 +7,7 @@ float32 (`bmx_melius.deployment.convert.thresholds`), with ONNX Runtime's own ro
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -355,3 +356,28 @@ def is_positive(evaluator, name):
     if operator.kind == 'Add':
         return is_nonnegative(evaluator, name) and any(is_positive(evaluator, source) for source in operator.inputs)
     return operator.kind in _POSITIVE
+
+
+_GELU_OPERATORS = 8  # of a chain that computes GELU by Erf
+_GELU_ERROR = 2e-6
+
+
+def gelu_source(evaluator, operator):
+    """Return the name of the value whose GELU, times a factor, the last operator of a chain with `Erf` computes, and the factor.
+
+    '' and 0 if it computes another function.
+    """
+    if operator.kind not in ('Mul', 'Div'):
+        return '', 0.0
+    name = operator.outputs[0]
+    for cone in evaluator.cones(name):
+        if len(cone.operators) <= _GELU_OPERATORS and any(other.kind == 'Erf' for other in cone.operators):
+            channels = evaluator.shape(name)[1]
+            x = np.linspace(-6, 6, 97, dtype=np.float32)
+            expected = x * (1 + np.array([math.erf(number / math.sqrt(2)) for number in x])) / 2
+            found = evaluator.function(cone, name)(np.broadcast_to(x, (channels, len(x))))
+            factor = float(found[0, -1] / expected[-1])
+            factor = round(factor) if abs(factor - round(factor)) <= _GELU_ERROR else factor
+            if factor and np.abs(found - factor * expected).max() <= _GELU_ERROR * abs(factor):
+                return cone.source, factor
+    return '', 0.0

@@ -48,7 +48,7 @@ from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
 from .moves import MOVING, add_selection, moving_cone, selection
 from .network import OnnxNetwork
-from .recognition import StepFunction, find_step, is_nonnegative, is_positive
+from .recognition import StepFunction, find_step, gelu_source, is_nonnegative, is_positive
 
 TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
 
@@ -389,6 +389,12 @@ class Translator:
             if name in self.steps and self.steps[name]:
                 self._add_step(operator, name, self.steps[name])
                 return
+        source, factor = gelu_source(self.evaluator, operator)
+        if source and factor == 1:
+            return self.add(operator, Activation('gelu'), [self.entry(source)])
+        if source:
+            gelu = self.add_inner(operator, Activation('gelu'), [self.entry(source)], self.shape(source))
+            return self.add(operator, ScalarArithmetic('multiply', factor), [gelu])
         if operator.kind not in TRANSLATIONS:
             raise UntranslatableError('there is no packed form of this operator')
         TRANSLATIONS[operator.kind](self, operator)
@@ -560,9 +566,19 @@ _SELU = 1.6732632, 1.0507009  # alpha and gamma
 
 @translate('Gelu')
 def _gelu(t, operator):
-    if operator.attributes.get('approximate', 'none') != 'none':
-        raise UntranslatableError('it approximates GELU by tanh')
-    t.add(operator, Activation('gelu'))
+    if operator.attributes.get('approximate', 'none') == 'none':
+        return t.add(operator, Activation('gelu'))
+    x = t.entry(operator.inputs[0])
+    shape, factor = t.network.shape(x), 2 * math.sqrt(2 / math.pi)
+    y = t.add_inner(operator, Elementwise('square'), [x], shape)
+    y = t.add_inner(operator, ScalarArithmetic('multiply', _TANH_GELU * factor), [y], shape)
+    y = t.add_inner(operator, ScalarArithmetic('add', factor), [y], shape)
+    y = t.add_inner(operator, Elementwise('multiply'), [x, y], shape)
+    gate = t.add_inner(operator, Activation('sigmoid'), [y], shape)  # (1 + tanh(y / 2)) / 2
+    t.add(operator, Elementwise('multiply'), [x, gate])
+
+
+_TANH_GELU = 0.044715  # factor of the cube in GELU by tanh
 
 
 @translate('HardSigmoid')
@@ -716,10 +732,13 @@ def _sum(t, operator):
 
 @translate('Pow')
 def _power(t, operator):
-    exponent = t.require_constant(operator, 1)
-    if exponent.size != 1 or float(exponent.reshape(-1)[0]) != 2:
-        raise UntranslatableError('only squares can be packed')
-    t.add(operator, Elementwise('square'))
+    exponent, x = t.require_constant(operator, 1), t.entry(operator.inputs[0])
+    if exponent.size != 1 or float(exponent.reshape(-1)[0]) not in (2, 3):
+        raise UntranslatableError('only squares and cubes can be packed')
+    if float(exponent.reshape(-1)[0]) == 2:
+        return t.add(operator, Elementwise('square'))
+    square = t.add_inner(operator, Elementwise('square'), [x], t.network.shape(x))
+    t.add(operator, Elementwise('multiply'), [square, x])
 
 
 # --- quantizers -------------------------------------------------------------------------------------------------------------------------
@@ -948,8 +967,10 @@ _SHUFFLE = [0, 2, 1, 3, 4]  # of the axes of a map whose channels are split in g
 
 
 def _require_flattening(t, operator, before, after):
-    """Raise `UntranslatableError` unless a reshape flattens a map, makes one of a vector, or is a part of a channel shuffle."""
+    """Raise `UntranslatableError` unless a reshape flattens a map, makes one of a vector, arranges positions, or is part of a shuffle."""
     flattens = len(after) == 2 or len(before) == 2 and set(after[2:]) == {1}
+    if before[:2] == after[:2] and {len(before), len(after)} <= {3, 4}:
+        return
     maps = min(len(before), len(after)) > 2 and max(len(before), len(after)) < 5
     if before[:1] == after[:1] and (flattens or maps and map_shape(before) == map_shape(after)):
         return
@@ -969,6 +990,9 @@ def _transpose(t, operator):
         _moved(t, operator, Transpose(order))
     elif operator.inputs[0] in t.last and list(order) == to_second(rank):
         t.add(operator, Identity(), [t.last[operator.inputs[0]]])
+    elif list(order) == to_last(3):
+        _moved(t, operator, Transpose(order))
+        t.last[operator.outputs[0]] = t.entry(operator.inputs[0])
     else:
         if list(order) == to_last(rank):
             t.last[operator.outputs[0]] = t.entry(operator.inputs[0])
@@ -1037,9 +1061,10 @@ def _pad(t, operator):
             zeros = _zeros(t, operator, entry, count) if count else []
             parts = [*zeros, *parts] if at_start else [*parts, *zeros]
         return t.add(operator, Concatenation(1), parts)
-    if len(shape) != 4:
-        raise UntranslatableError('it pads a map that is not 2-D')
-    t.add(operator, Padding('constant', tuple(zip(before, after))), [entry])
+    if len(shape) not in (3, 4):
+        raise UntranslatableError('it pads a map that is neither 1-D nor 2-D')
+    pads = list(zip(before, after))
+    t.add(operator, Padding('constant', (*pads[:2], *[(0, 0)] * (4 - len(shape)), *pads[2:])), [entry])
 
 
 def _zeros(t, operator, entry, count):

@@ -449,6 +449,43 @@ OPERATIONS = {
         on_maps=True,
         since=5,
     ),
+    'transpose': OperationType(
+        50,
+        'Channel c at position p, of all positions row by row, becomes channel p at column c of a map of one row. `height` and `width` '
+        'are those of x, so that the program accepts only inputs of one size.',
+        attributes={'height': _SIZE, 'width': _SIZE},
+        shape='transposed',
+        since=5,
+    ),
+    'arrange': OperationType(
+        51,
+        'The positions, row by row, in rows of `row_length` positions; 0: all of them in one row.',
+        attributes={'row_length': (0, MAX_SIZE)},
+        shape='arranged',
+        since=5,
+    ),
+    'matmul': OperationType(
+        52,
+        'A product of matrices for each of `heads` groups of channels. The rows of a matrix are positions, row by row, its columns the '
+        'channels of the group. It is x y^T if `transposed`, with a channel for each position of y, else x y, where a group of x has a '
+        'channel for each position of y. y must have `positions` positions. Sums begin with +0, and each product, in order, is added '
+        'with one rounding.',
+        inputs=(2, 2),
+        attributes={'heads': _CHANNELS, 'positions': _CHANNELS, 'transposed': _FLAG},
+        shape='product',
+        rounds='products',
+        amplifies=True,
+        since=5,
+    ),
+    'softmax': OperationType(
+        53,
+        'exp(x - m) / s, with the maximum m and the sum s of these exponentials of the channels of each of `groups` groups at a position.',
+        attributes={'groups': _CHANNELS},
+        shape='groups',
+        rounds='always',
+        on_maps=True,
+        since=5,
+    ),
 }
 
 # --- what the engine's planner and the export to C decide alike, so that they add floats in the same order ------------------------------

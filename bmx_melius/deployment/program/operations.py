@@ -235,6 +235,34 @@ def _flat(_: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     return x.channels * x.height * x.width, 1, 1, True
 
 
+def _transposed(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    (x,), attributes = inputs, operation.attributes
+    if x.flat or (attributes['height'], attributes['width']) != (x.height, x.width):
+        raise ProgramError(
+            f'{operation.name} is of a map of {attributes["height"]} x {attributes["width"]}, not of {x}: give inputs of the size at '
+            'conversion'
+        )
+    return x.height * x.width, 1, x.channels, False
+
+
+def _arranged(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    (x,), positions = inputs, inputs[0].height * inputs[0].width
+    length = operation.attributes['row_length'] or positions
+    if x.flat or positions % length:
+        raise ProgramError(f'{operation.name} of {x} in rows of {length}')
+    return x.channels, positions // length, length, False
+
+
+def _product(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    (x, y), heads, positions = inputs, operation.attributes['heads'], operation.attributes['positions']
+    if y.height * y.width != positions:
+        raise ProgramError(f'{operation.name} with {positions} positions, of {y}: give inputs of the size at conversion')
+    channels, inner = (heads * positions, y.channels) if operation.attributes['transposed'] else (y.channels, heads * positions)
+    if x.flat or x.channels % heads or y.channels % heads or x.channels != inner:
+        raise ProgramError(f'{operation.name} of {x} and {y} in {heads} groups')
+    return channels, x.height, x.width, False
+
+
 def _map(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     if not x.flat:
@@ -257,6 +285,9 @@ SHAPES: Dict[str, Callable[[Operation, Sequence[Value]], ShapeAndRank]] = {
     'enlarged': _enlarged,
     'flat': _flat,
     'map': _map,
+    'transposed': _transposed,
+    'arranged': _arranged,
+    'product': _product,
 }
 
 

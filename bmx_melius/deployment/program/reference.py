@@ -355,6 +355,28 @@ def _normalize(x, groups, by_position, eps):
     return ((parts - mean) / np.sqrt(variance + eps.astype(np.float64))).astype(np.float32).reshape(x.shape)
 
 
+def _transpose(x, **_):
+    return x.reshape(*x.shape[:2], -1).swapaxes(1, 2)[:, :, None]
+
+
+def _arrange(x, row_length):
+    return x.reshape(*x.shape[:2], *((-1, row_length) if row_length else (1, -1)))
+
+
+def _matmul(x, y, heads, positions, transposed):
+    rows, others = (
+        array.reshape(len(array), heads, array.shape[1] // heads, -1) for array in (x, y)
+    )  # (batch, heads, channels, positions)
+    y = np.matmul(others.swapaxes(2, 3) if transposed else others, rows)
+    return y.reshape(len(x), -1, *x.shape[2:]) + _ZERO
+
+
+def _softmax(x, groups):
+    parts = x.reshape(len(x), groups, -1, *x.shape[2:]).astype(np.float64)
+    powers = np.exp(parts - parts.max(axis=2, keepdims=True))
+    return (powers / powers.sum(axis=2, keepdims=True)).astype(np.float32).reshape(x.shape)
+
+
 def _of_positions(numbers, x):
     """Reshape `numbers`, (channels, height, width), to broadcast to `x`."""
     return numbers.reshape(-1) if x.ndim == 2 else numbers
@@ -397,5 +419,9 @@ _FUNCTIONS = {
     'round': np.rint,
     'divide': lambda x, divisor: x / _of_channels(divisor, x),
     'softplus': _softplus,
+    'transpose': _transpose,
+    'arrange': _arrange,
+    'matmul': _matmul,
+    'softmax': _softmax,
     'level_conv': _level_conv,
 }

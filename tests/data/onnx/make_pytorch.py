@@ -34,6 +34,8 @@ POLYNOMIAL = 'Sign minus a polynomial of Less and Cast plus the same; weights: m
 IR_FORM = 'Sign; weights: Sign of standardized weights * Pow(2, Round(Log))'
 STORED = 'Sign; weights stored as two levels'
 ADABIN_FORM = 'alpha * (Sign of (x - beta) / alpha in the polynomial form + beta); weights: Sign * deviation + mean'
+BIBERT = 'BiBERT (arXiv:2203.06390)'
+TOKEN_FORM = 'Sign of tokens + thresholds, MatMul; weights: Sign of centred weights * mean magnitude'
 SIMPLE = 'Sign; weights: Sign * mean magnitude'
 
 
@@ -206,6 +208,36 @@ MODELS = {
         networks.ConstantBorderNet, IMAGE, TORCHSCRIPT_13,
         described('own', SIMPLE + '; Pad before normalization and Sign: a border of either sign for each channel', 1),
     ),
+    'transformer': (
+        networks.VisionTransformer, IMAGE, {'opset': 17},
+        described(BIBERT, TOKEN_FORM + '; patches, a class token, attention by MatMul and Softmax, Erf', 8),
+    ),
+    'transformer-dynamo': (
+        networks.VisionTransformer, IMAGE, DYNAMO_18,
+        described(BIBERT, TOKEN_FORM + '; patches, a class token, attention by MatMul and Softmax, Gelu', 8),
+    ),
+    'transformer-bool': (
+        lambda: networks.VisionTransformer(bits=True, token=False), IMAGE, ANY_BATCH,
+        described(BIBERT, TOKEN_FORM + '; signs of queries, keys and values, probabilities 0 and 1', 8),
+    ),
+    'mixer': (networks.Mixer, (12, 20), {'opset': 17}, described('own', TOKEN_FORM + '; MLP-Mixer of a sequence', 8)),
+    'mixer-rms-dynamo': (
+        lambda: networks.Mixer(torch.nn.RMSNorm, 'tanh'), (12, 20), DYNAMO_18,
+        described('own', TOKEN_FORM + '; MLP-Mixer with normalization by the mean square, GELU by Tanh', 8),
+    ),
+    'keyword-spotter': (
+        networks.KeywordSpotter, (20, 30), {'opset': 17},
+        described('own', SIMPLE + '; convolutions along time, MultiheadAttention, Softmax of the frames', 2),
+    ),
+    'keyword-spotter-dynamo': (
+        networks.KeywordSpotter, (20, 30), DYNAMO_18,
+        described('own', SIMPLE + '; convolutions along time, MultiheadAttention, Softmax of the frames', 2),
+    ),
+    'frames': (
+        networks.FramesNet, (40, 20), ANY_BATCH | {'outputs': ('frames', 'last')},
+        described('own', TOKEN_FORM + '; the output is a sequence', 2),
+    ),
+    'recurrent': (networks.RecurrentNet, (10, 20), {'opset': 17}, described('own', TOKEN_FORM + '; a GRU', 1)),
     'float-only': (networks.float_only, IMAGE, TORCHSCRIPT_13, described('own', 'no binary layer', 0, refuse='no binary layer')),
 }  # fmt: skip
 

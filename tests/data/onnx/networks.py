@@ -803,3 +803,131 @@ def float_only():
 def hardtanh(channels):
     """Return the activation of IR-Net."""
     return nn.Hardtanh()
+
+
+class TokenLinear(nn.Linear):
+    """A layer as in BiBERT: signs of inputs plus thresholds, and of centred weights, times the mean magnitude of a filter."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+        self.move = nn.Parameter(0.1 * torch.randn(inputs))
+
+    def forward(self, x):
+        w = self.weight - self.weight.mean(-1, keepdim=True)
+        return F.linear(Sign.apply(x + self.move), Sign.apply(w) * w.abs().mean(-1, keepdim=True).detach(), self.bias)
+
+
+class TokenAttention(nn.Module):
+    """Attention of several heads. With `bits` its queries, keys and values are signs and its probabilities 0 or 1, as in BiBERT."""
+
+    def __init__(self, features, heads, bits):
+        super().__init__()
+        self.heads, self.bits, self.qkv, self.out = heads, bits, TokenLinear(features, 3 * features), TokenLinear(features, features)
+        self.threshold = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        batch, tokens, features = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if self.bits:
+            q, k, v = map(Sign.apply, (q, k, v))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(features // self.heads)
+        shares = (Sign.apply(scores - self.threshold) + 1) / 2 if self.bits else scores.softmax(-1)
+        return self.out((shares @ v).transpose(1, 2).reshape(batch, tokens, features))
+
+
+def token_mlp(features, activation):
+    return nn.Sequential(TokenLinear(features, 2 * features), activation, TokenLinear(2 * features, features))
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, features, heads, bits):
+        super().__init__()
+        self.first, self.attention = nn.LayerNorm(features), TokenAttention(features, heads, bits)
+        self.second, self.mlp = nn.LayerNorm(features), token_mlp(features, nn.GELU())
+
+    def forward(self, x):
+        x = x + self.attention(self.first(x))
+        return x + self.mlp(self.second(x))
+
+
+class VisionTransformer(nn.Module):
+    """Patches, a class token and position embeddings; without the token the mean of all patches is classified."""
+
+    def __init__(self, bits=False, token=True, features=32, heads=4):
+        super().__init__()
+        self.patches, self.positions = nn.Conv2d(3, features, 4, 4), nn.Parameter(torch.randn(1, 16 + token, features))
+        self.token = nn.Parameter(torch.randn(1, 1, features)) if token else None
+        self.blocks = nn.Sequential(*(TransformerBlock(features, heads, bits) for _ in range(2)))
+        self.norm, self.output = nn.LayerNorm(features), nn.Linear(features, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        if self.token is not None:
+            x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        x = self.norm(self.blocks(x + self.positions))
+        return self.output(x.mean(1) if self.token is None else x[:, 0])
+
+
+class MixerBlock(nn.Module):
+    def __init__(self, tokens, features, norm, activation):
+        super().__init__()
+        self.first, self.tokens = norm(features), token_mlp(tokens, activation)
+        self.second, self.features = norm(features), token_mlp(features, activation)
+
+    def forward(self, x):
+        x = x + self.tokens(self.first(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.features(self.second(x))
+
+
+class Mixer(nn.Module):
+    """MLP-Mixer of a sequence."""
+
+    def __init__(self, norm=nn.LayerNorm, approximate='none', tokens=12, inputs=20, features=32):
+        super().__init__()
+        self.embedding, self.norm, self.output = nn.Linear(inputs, features), norm(features), nn.Linear(features, 5)
+        self.blocks = nn.Sequential(*(MixerBlock(tokens, features, norm, nn.GELU(approximate)) for _ in range(2)))
+
+    def forward(self, x):
+        return self.output(self.norm(self.blocks(self.embedding(x))).mean(1))
+
+
+class KeywordSpotter(nn.Module):
+    """Convolutions along time, PyTorch's attention, and a mean of the frames weighted by softmax."""
+
+    def __init__(self, features=32):
+        super().__init__()
+        self.first, self.norm1 = nn.Conv1d(20, features, 3, padding=1), nn.BatchNorm1d(features)
+        self.second, self.norm2 = nn.Conv1d(features, features, 3, 2, 1), nn.BatchNorm1d(features)
+        self.attention, self.norm3 = nn.MultiheadAttention(features, 4, batch_first=True), nn.LayerNorm(features)
+        self.share, self.output = nn.Linear(features, 1), TokenLinear(features, 12)
+
+    def forward(self, x):
+        x = self.norm1(self.first(x))
+        x = self.norm2(F.conv1d(Sign.apply(x), simple_weight(self.second.weight), self.second.bias, 2, 1)).transpose(1, 2)
+        x = self.norm3(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.output((self.share(x).softmax(1) * x).sum(1))
+
+
+class FramesNet(nn.Module):
+    """Binary layers of each frame, and two outputs: the frames of the sequence, and its last one."""
+
+    def __init__(self, features=32):
+        super().__init__()
+        self.embedding, self.layers, self.output = nn.Linear(20, features), token_mlp(features, nn.ReLU()), nn.Linear(features, 6)
+
+    def forward(self, x):
+        x = self.embedding(x)
+        x = self.output(x + self.layers(x))
+        return x, x[:, -1]
+
+
+class RecurrentNet(nn.Module):
+    """A binary layer of the frames, and a GRU."""
+
+    def __init__(self, features=16):
+        super().__init__()
+        self.embedding, self.layer = nn.Linear(20, features), TokenLinear(features, features)
+        self.memory, self.output = nn.GRU(features, features, batch_first=True), nn.Linear(features, 6)
+
+    def forward(self, x):
+        return self.output(self.memory(self.layer(self.embedding(x)))[0][:, -1])

@@ -114,9 +114,11 @@ def count_layers(model, inputs):
     """Return how many layers have two levels of inputs and weights, and how many have few levels of both, but not two."""
     produced = {name: node for node in model.graph.node for name in node.output}
     constants = {value.name: onnx.numpy_helper.to_array(value) for value in model.graph.initializer}
-    layers = []
+    layers, varying = [], {value.name for value in inputs_of(model)}
     for node in model.graph.node:
-        if node.op_type in ('Conv', 'Gemm', 'MatMul'):
+        if varying.intersection(node.input):
+            varying.update(node.output)
+        if node.op_type in ('Conv', 'Gemm', 'MatMul') and node.input[1] not in varying:  # attention multiplies two values
             name = node.input[0]
             while name in produced and produced[name].op_type == 'Pad':
                 name = produced[name].input[0]

@@ -36,7 +36,7 @@ FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of
 TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
 LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
 REAL_INPUTS = {'binary_alexnet': 0, 'binary_vgg11': 0, 'binet18': 16}  # of some layers with binary weights, and the binary layers
-BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 19, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
+BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 19, 'resnet18_cbcn': 16, 'resnet18_benn': 2 * 16}  # and their binary layers
 
 
 def make_statistics_hostile(net):
@@ -140,7 +140,8 @@ def check_one_operator(net, shape, convert, binary_layers, **tolerance):
 
 @pytest.mark.parametrize('name', BASES)
 def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
-    net = get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16))
+    members = {'members': 2} if takes_option(name, 'members') else {}
+    net = get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16), **members)
     check_one_operator(initialized(net, SMALL, mx.init.Xavier()), SMALL, convert, BASES[name])
 
 
@@ -152,7 +153,7 @@ def test_networks_with_binary_weights_of_real_inputs_become_one_operator_that_gi
 
 @pytest.mark.parametrize('name', TWO_BITS)
 def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(name, convert):
-    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=16), SMALL, mx.init.Xavier())
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), SMALL, mx.init.Xavier())
     for key, parameter in net.collect_params().items():
         if key.endswith(('running_mean', 'beta')):  # otherwise thresholds are 0, and so are exact sums before them
             parameter.set_data(nd.random.normal(scale=0.3, shape=parameter.shape))

@@ -28,6 +28,7 @@ pytestmark = needs_gcc
 POPCNT = ['-mpopcnt'] if platform.machine() == 'x86_64' else []  # the other way to count bits
 FMA = ['-mfma'] if platform.machine() == 'x86_64' else []
 SEEDS = {3: SANITIZED, 6: SANITIZED, 8: ['-O2'], 13: ['-O3', *POPCNT]}
+REPEATED = 6  # a seed of other programs with the flags of another
 SUPPORTED = [name for name in OPERATIONS if name not in UNSUPPORTED]
 
 
@@ -51,7 +52,7 @@ def compare(compiled, name, maker, program):
         assert_same_bits(found, values.reshape(len(values), -1), describe(program))
 
 
-@pytest.mark.parametrize('seed', SEEDS)
+@pytest.mark.parametrize('seed', [pytest.param(seed, marks=[pytest.mark.long] if seed == REPEATED else []) for seed in SEEDS])
 def test_random_programs_have_the_bits_of_the_interpreter_and_the_engine(seed, tmp_path, long_run):
     """Exact programs are compared with NumPy; others, whose sums depend on the order, with the engine."""
     engine.require_engine()

@@ -19,6 +19,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 MODELS = json.loads((FOLDER / 'models.json').read_text())
 REFUSED = {
     'float-only': 'this network has no binary layer',
+    'recurrent': r'node /memory/GRU \(GRU\) has a state from one step to the next, for which there is no packed form',
     'birealnet-any-size': r'leaves the shape of its input input open \(1,3,\?,\?\)',
 }
 OF_FEW_BITS = ('binary', 'low_bit', 'ternary')  # kinds of layers that are counted in the data

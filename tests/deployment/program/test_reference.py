@@ -243,6 +243,49 @@ ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
 }
 
 
+@pytest.mark.parametrize('groups', [1, 2, 3])
+def test_softmax_of_groups_of_channels_is_that_of_mxnet(groups):
+    x, y = run_one((6, 3, 4), operation('softmax', groups=groups))
+    parts = mx.nd.softmax(mx.nd.array(x.reshape(2, groups, -1, 3, 4)), axis=2)
+    np.testing.assert_allclose(y, parts.asnumpy().reshape(x.shape), rtol=1e-6, atol=1e-7)
+    x, y = run_one((6,), operation('softmax', groups=groups))
+    np.testing.assert_allclose(y.reshape(2, groups, -1), mx.nd.softmax(mx.nd.array(x.reshape(2, groups, -1))).asnumpy(), rtol=1e-6)
+
+
+def test_softmax_of_large_numbers_and_of_masked_ones_is_finite():
+    x = np.float32([[3e4, 3e4 - 1, -3e38, -np.inf], [-3e38, -3e38, -3e38, -3e38]])
+    _, y = run_one((4,), operation('softmax'), x=x)
+    np.testing.assert_allclose(y, [[0.7310586, 0.26894143, 0, 0], [0.25] * 4], rtol=1e-6, atol=1e-30)
+
+
+def test_channels_and_positions_are_exchanged_and_positions_arranged_in_other_rows():
+    x, y = run_one((5, 3, 4), operation('transpose', height=3, width=4))
+    np.testing.assert_array_equal(y, mx.nd.transpose(mx.nd.array(x.reshape(2, 5, 12)), (0, 2, 1)).asnumpy()[:, :, None])
+    for length, size in ((0, (1, 12)), (2, (6, 2)), (12, (1, 12))):
+        x, y = run_one((5, 3, 4), operation('arrange', row_length=length))
+        np.testing.assert_array_equal(y, x.reshape(2, 5, *size))
+    with pytest.raises(ProgramError, match='of a map of 4 x 3'):
+        run_one((5, 3, 4), operation('transpose', height=4, width=3))
+
+
+@pytest.mark.parametrize('heads', [1, 2, 3])
+def test_matrices_of_heads_are_multiplied_as_by_mxnet(heads):
+    def matrices(x):
+        return mx.nd.array(x.reshape(2, heads, -1, x[0, 0].size).swapaxes(2, 3).reshape(2 * heads, x[0, 0].size, -1))
+
+    def as_map(y, *size):
+        return y.asnumpy().reshape(2, heads, -1, y.shape[2]).swapaxes(2, 3).reshape(2, -1, *size)
+
+    values = [Value(REAL_KIND, 6, 3, 4, False), Value(REAL_KIND, 6, 1, 5, False)]
+    x, other = (np.random.randn(2, *value.shape).astype(np.float32) for value in values)
+    for transposed, left in ((1, x), (0, np.random.randn(2, heads * 5, 3, 4).astype(np.float32))):
+        values[0] = Value(REAL_KIND, *left.shape[1:], False)
+        program = Program(values, [operation('matmul', 0, 1, heads=heads, positions=5, transposed=transposed)], [2])
+        expected = as_map(mx.nd.batch_dot(matrices(left), matrices(other), transpose_b=bool(transposed)), 3, 4)
+        for y in (reference.run(program, [left, other])[0], *([] if engine.missing() else engine_of(program).run([left, other]))):
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize('name', ELEMENTWISE)
 def test_elementwise_operations_are_those_of_mxnet(name):
     attributes, arrays, function = ELEMENTWISE[name]

@@ -17,7 +17,7 @@ from support.refusals import place_of
 
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.limits import MAX_OPERATIONS
-from bmx_melius.deployment.program.operations import ProgramError
+from bmx_melius.deployment.program.operations import OPERATIONS, ProgramError
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import checksum_of
 from bmx_melius.files.parameters import write_parameters
@@ -109,6 +109,13 @@ SHAPES = [  # at each border of a shape rule: inputs, operations before, operati
     ([MAP], [], 'normalize', {'groups': 2}, {'groups': 16}),
     ([MAP], [], 'scale_map', {'height': 4, 'width': 1}, {'height': 2, 'width': 1}),
     ([MAP], [], 'shift_map', {'height': 1, 'width': 4}, {'height': 1, 'width': 5}),
+    ([MAP], [], 'softmax', {'groups': 8}, {'groups': 3}),
+    ([MAP], [], 'transpose', {'height': 4, 'width': 4}, {'height': 4, 'width': 1}),
+    ([FLAT], [record('unflatten', [0])], 'transpose', {'height': 1, 'width': 1}, {'height': 1, 'width': 2}),
+    ([MAP], [], 'arrange', {'row_length': 8}, {'row_length': 3}),
+    ([MAP], [], 'matmul', {'heads': 4, 'positions': 16, 'transposed': 1}, {'heads': 3, 'positions': 16, 'transposed': 1}),
+    ([MAP], [], 'matmul', {'heads': 8, 'positions': 16, 'transposed': 1}, {'heads': 8, 'positions': 15, 'transposed': 1}),
+    ([(4, 16, 4, 4)], [], 'matmul', {'positions': 16}, {'heads': 2, 'positions': 16}),
     ([(4, 1 << 12, 1 << 8, 1)], [], 'upsample', {'scale_h': 255, 'repeat': 1}, {'scale_h': 255, 'scale_w': 255, 'repeat': 1}),
 ]
 
@@ -118,7 +125,8 @@ def test_both_validators_have_the_same_borders_of_shapes(reference_library, case
     inputs, before, name, *attributes = case
     place = f'operation {len(before)} ({name})'
     for accepted, given in zip((True, False), attributes):
-        words = words_of(inputs, [*before, record(name, [len(before)], **given)], [1 + len(before)])
+        read = [len(before)] * OPERATIONS[name].inputs[0]
+        words = words_of(inputs, [*before, record(name, read, **given)], [1 + len(before)])
         found = '' if create(reference_library, words) else reference_library.bmx_last_error().decode()
         assert place_of(found) == place_of(refusal(words))
         assert (place_of(found) != place) == accepted  # without their arrays the words of others are refused at another place

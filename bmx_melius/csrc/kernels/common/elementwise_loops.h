@@ -164,30 +164,69 @@ void combine(const Combine& k) {
     });
 }
 
-void mean_channels(const float* x, int pixels, int channels, float* means) {
-    constexpr int kLanes = 16, kBlock = 64 * kLanes;  // blocks are summed in float32, and their sums in float64
-    for (int i = 0; i < pixels; ++i, x += channels) {
-        double sum = 0;
-        for (int begin = 0; begin < channels; begin += kBlock) {
-            const int end = channels - begin < kBlock ? channels : begin + kBlock;
-            float lanes[kLanes] = {};
-            int c = begin;
-            for (; c + kLanes <= end; c += kLanes) {
-                for (int j = 0; j < kLanes; ++j) {
-                    lanes[j] += x[c + j];
-                }
+constexpr int kLanes = 16;  // sums, or maxima, of elements that are so many apart
+
+// Returns the sum of numbers: blocks are summed in float32, and their sums in float64.
+inline double sum_of(const float* x, int channels) {
+    constexpr int kBlock = 64 * kLanes;
+    double sum = 0;
+    for (int begin = 0; begin < channels; begin += kBlock) {
+        const int end = channels - begin < kBlock ? channels : begin + kBlock;
+        float lanes[kLanes] = {};
+        int c = begin;
+        for (; c + kLanes <= end; c += kLanes) {
+            for (int j = 0; j < kLanes; ++j) {
+                lanes[j] += x[c + j];
             }
-            for (int j = 0; c < end; ++c, ++j) {
-                lanes[j] += x[c];
-            }
-            for (int width = kLanes / 2; width > 0; width /= 2) {
-                for (int j = 0; j < width; ++j) {
-                    lanes[j] += lanes[j + width];
-                }
-            }
-            sum += lanes[0];
         }
-        means[i] = static_cast<float>(sum / channels);
+        for (int j = 0; c < end; ++c, ++j) {
+            lanes[j] += x[c];
+        }
+        for (int width = kLanes / 2; width > 0; width /= 2) {
+            for (int j = 0; j < width; ++j) {
+                lanes[j] += lanes[j + width];
+            }
+        }
+        sum += lanes[0];
+    }
+    return sum;
+}
+
+void mean_channels(const float* x, int pixels, int channels, float* means) {
+    for (int i = 0; i < pixels; ++i, x += channels) {
+        means[i] = static_cast<float>(sum_of(x, channels) / channels);
+    }
+}
+
+// Returns the largest of some numbers.
+inline float largest_of(const float* x, int channels) {
+    float lanes[kLanes];
+    for (float& lane : lanes) {
+        lane = x[0];
+    }
+    int c = 0;
+    for (; c + kLanes <= channels; c += kLanes) {
+        for (int j = 0; j < kLanes; ++j) {
+            lanes[j] = x[c + j] > lanes[j] ? x[c + j] : lanes[j];
+        }
+    }
+    for (; c < channels; ++c) {
+        lanes[0] = x[c] > lanes[0] ? x[c] : lanes[0];
+    }
+    for (float lane : lanes) {
+        lanes[0] = lane > lanes[0] ? lane : lanes[0];
+    }
+    return lanes[0];
+}
+
+void softmax(float* x, int channels) {
+    const float largest = largest_of(x, channels);
+    for (int c = 0; c < channels; ++c) {
+        x[c] = decay_of(x[c] - largest);
+    }
+    const float sum = static_cast<float>(sum_of(x, channels));
+    for (int c = 0; c < channels; ++c) {
+        x[c] /= sum;
     }
 }
 

@@ -156,6 +156,9 @@ struct FloatKernels {
 
     // Computes the mean of the channels of each of the contiguous pixels of x.
     void (*mean_channels)(const float* x, int pixels, int channels, float* means);
+
+    // Replaces numbers by their exponentials, divided by the sum of these.
+    void (*softmax)(float* x, int channels);
 };
 
 const FloatKernels& float_kernels_reference();

@@ -28,6 +28,7 @@ FloatKernels table(const char* name) {
         transform,
         combine,
         mean_channels,
+        softmax,
     };
 }
 

@@ -219,6 +219,7 @@ const FloatKernels& float_kernels_reference() {
         transform,
         combine,
         mean_channels,
+        softmax,
     };
     return kernels;
 }

@@ -88,7 +88,7 @@ def _slice_channel(builder, node):
 @rule(ExpandDims, maps_3d=True)
 @rule(Squeeze, maps_3d=True)
 def _reshape(builder, node):
-    """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`; in 3-D, the first two."""
+    """Convert flattening, other rows of the positions, vectors to maps of 1 x 1, channel shuffles, `channels.concat`; in 3-D not all."""
     x = builder.network.sources(node)[0]
     before, after = builder.network.shape(x), node.shape
     if before == after:
@@ -99,6 +99,9 @@ def _reshape(builder, node):
     if shuffled is not None:
         source, groups = shuffled
         return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
+    if {len(before), len(after)} <= {3, 4} and before[:2] == after[:2] and map_shape(before) != map_shape(after):
+        _, height, width = map_shape(after)
+        return builder.set(node, builder.add('arrange', [builder.real(x)], row_length=width if height > 1 else 0))
     joined = _joined(builder.network, node)
     if joined is not None:
         return builder.set(node, builder.move(node, 'concat', joined))

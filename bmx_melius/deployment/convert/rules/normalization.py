@@ -39,4 +39,4 @@ def _layer_norm(builder, node):
     axis = axis_of(node)
     if axis != 1:
         raise UnsupportedError(f'it normalizes axis {axis}; the channels, axis 1, can be packed')
-    _normalize(builder, node, 1, by_position=1)
+    _normalize(builder, node, node.operation.groups, by_position=1)

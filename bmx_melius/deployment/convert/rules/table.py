@@ -24,8 +24,6 @@ REASONS = {  # common operators of MXNet without a rule -> the reason
     'sum': 'its result depends on the size of the map, which is unknown at conversion; use mean',
     'dot': 'a program multiplies with constant matrices only',
     'batch_dot': 'a program multiplies with constant matrices only',
-    'transpose': 'only the exchange of axes in a channel shuffle is an operation',
-    'SwapAxis': 'only the exchange of axes in a channel shuffle is an operation',
     'stack': 'it makes a new axis',
     'Embedding': 'it reads indices, and a program computes with float32',
     'RNN': 'a program has no state and no loop',

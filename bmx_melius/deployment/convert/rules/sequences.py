@@ -1,0 +1,36 @@
+"""Rules for operators on sequences, which are maps of one row: products of two values, softmax, the exchange of channels and positions."""
+
+from ....graph.operations import MatrixProduct, Softmax, SwapAxes, Transpose
+from ..builder import UnsupportedError
+from .table import rule
+
+
+@rule(MatrixProduct)
+def _matrix_product(builder, node):
+    """Convert products of two values to `matmul`. ONNX models have them."""
+    x, y = (builder.real(source) for source in builder.network.sources(node))
+    right = builder.value(y)
+    operation = node.operation
+    attributes = {'heads': operation.heads, 'positions': right.height * right.width, 'transposed': int(operation.transposed)}
+    builder.set(node, builder.add('matmul', [x, y], **attributes))
+
+
+@rule(Softmax)
+def _softmax(builder, node):
+    """Convert softmax of the channels, or of groups of them, to `softmax`. ONNX models have it."""
+    builder.set(node, builder.add('softmax', [builder.real(builder.network.sources(node)[0])], groups=node.operation.groups))
+
+
+_EXCHANGES = Transpose((0, 2, 1)), SwapAxes(1, 2), SwapAxes(2, 1)
+
+
+@rule(SwapAxes)
+@rule(Transpose)
+def _transpose(builder, node):
+    """Convert the exchange of channels and positions of a map (N, C, W) to `transpose`; else only as a part of a channel shuffle."""
+    source = builder.network.sources(node)[0]
+    if len(node.shape) != 3 or node.operation not in _EXCHANGES:
+        raise UnsupportedError('it permutes axes; channel shuffles, and the exchange of both axes of a sequence, can be packed')
+    x = builder.real(source)
+    value = builder.value(x)
+    builder.set(node, builder.add('transpose', [x], height=value.height, width=value.width))

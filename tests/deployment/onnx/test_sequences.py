@@ -1,0 +1,141 @@
+"""Models of sequences: what reshapes, transposes and multiplies their tokens is packed, and computes what ONNX Runtime does."""
+
+import gzip
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from support.exported_c import compile_networks, exported, needs_gcc
+from support.tiny_onnx import make, node, signs
+
+import bmx_melius as bmx
+from bmx_melius import UserError
+from bmx_melius.deployment.onnx import export
+from bmx_melius.deployment.runtime import engine
+from bmx_melius.deployment.runtime.packed_files import read_packed
+
+pytestmark = pytest.mark.usefixtures('without_trial')
+
+FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
+RANDOM = np.random.RandomState(0)
+TOKENS, FEATURES, HEADS = 6, 8, 2
+
+
+def normal(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+CONSTANTS = {
+    'sixth': np.float32(0.1234567),
+    'one': np.float32(1),
+    'minus': np.float32(-1),
+    'first': normal(4, FEATURES),
+    'weight': np.ascontiguousarray(signs(FEATURES, FEATURES)),
+    'tokens': np.ascontiguousarray(signs(TOKENS, TOKENS)),
+    'wide': normal(FEATURES, 3 * FEATURES),
+    'bias': normal(FEATURES),
+    'place': normal(1, TOKENS, FEATURES),
+    'token': normal(1, 1, FEATURES),
+    'heads': np.array([0, TOKENS, HEADS, -1]),
+    'swapped': np.array([0, TOKENS, -1, HEADS]),
+    'three': np.array([0, TOKENS, 3, HEADS, -1]),
+    'rows': np.array([-1, FEATURES]),
+    'back': np.array([-1, TOKENS, FEATURES]),
+    'zero': np.array(0),
+    'index1': np.array(1),
+    'last': np.array(-1),
+    'starts': np.array([2]),
+    'ends': np.array([5]),
+    'axis1': np.array([1]),
+    'axis2': np.array([2]),
+    'size': np.array([0, 3 * FEATURES]),
+}
+# the tokens of x, a binary layer of their features, and its result b
+BEGIN = [
+    node('MatMul', 'x first', 'a'),
+    node('Less', 'a sixth', 'less'),
+    node('Where', 'less minus one', 's'),
+    node('MatMul', 's weight', 'c'),
+    node('Add', 'c bias', 'b'),
+]
+QUERIES = [
+    node('MatMul', 'b wide', 'qkv'),
+    node('Reshape', 'qkv three', 'five'),
+    node('Transpose', 'five', 'moved', perm=[2, 0, 3, 1, 4]),
+    *(node('Gather', f'moved {index}', name, axis=0) for index, name in (('zero', 'q'), ('index1', 'k'), ('last', 'v'))),
+]
+AFTER = {
+    'attention of heads': [
+        *QUERIES,
+        node('Transpose', 'k', 't', perm=[0, 1, 3, 2]),
+        node('MatMul', 'q t', 'scores'),
+        node('Softmax', 'scores', 'shares', axis=-1),
+        node('MatMul', 'shares v', 'mixed'),
+        node('Transpose', 'mixed', 'joined', perm=[0, 2, 1, 3]),
+        node('Reshape', 'joined back', 'y'),
+    ],
+    'softmax of tokens': [node('Softmax', 'b', 'p', axis=1), node('Mul', 'p b', 'm'), node('ReduceSum', 'm axis1', 'y', keepdims=0)],
+    'a product of features': [node('Transpose', 'b', 't', perm=[0, 2, 1]), node('MatMul', 't b', 'y')],
+    'a binary layer of tokens': [
+        node('Transpose', 's', 't', perm=[0, 2, 1]),
+        node('MatMul', 't tokens', 'u'),
+        node('Transpose', 'u', 'v', perm=[0, 2, 1]),
+        node('Add', 'v b', 'y'),
+    ],
+    'a matrix on the left': [node('MatMul', 'tokens b', 'y')],
+    'rows of tokens': [node('Reshape', 'b rows', 'r'), node('Gemm', 'r weight bias', 'g'), node('Reshape', 'g back', 'y')],
+    'constants of tokens and positions': [node('Add', 'b place', 'p'), node('Concat', 'token p', 'y', axis=1)],
+    'two sequences': [node('Concat', 'b s token', 'y', axis=1)],
+    'features beside features': [node('Concat', 'b s', 'y', axis=2)],
+    'some tokens': [node('Slice', 'b starts ends axis1', 'y')],
+    'the last token': [node('Gather', 'b last', 'y', axis=1)],
+    'the mean of the features': [node('ReduceMean', 'b', 'm', axes=[2], keepdims=1), node('Sub', 'b m', 'y')],
+    'the maximum of the tokens': [node('ReduceMax', 'b', 'm', axes=[1], keepdims=1), node('Sub', 'b m', 'y')],
+    'flattened tokens': [node('Flatten', 'b', 'y')],
+}
+
+
+def saved(nodes, tmp_path, tokens=TOKENS):
+    model = make([*BEGIN, *nodes], CONSTANTS, {'x': (1, tokens, 4)})
+    (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
+    return tmp_path / 'net.onnx'
+
+
+@pytest.mark.parametrize('case', AFTER)
+def test_what_is_done_with_tokens_is_packed(case, tmp_path):
+    path = saved(AFTER[case], tmp_path)
+    report = bmx.import_onnx(path, tmp_path / 'packed')
+    assert report.binary_layers == 1 + (case == 'a binary layer of tokens') and report.conversion.verification.largest_deviation < 1e-5
+    x = normal(1, TOKENS, 4)
+    (expected,) = onnxruntime.InferenceSession(path.read_bytes(), providers=['CPUExecutionProvider']).run(None, {'x': x})
+    y = bmx.Session(tmp_path / 'packed')(x)
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def test_heads_that_are_not_successive_features_are_refused_by_the_name_of_the_product(tmp_path):
+    nodes = [
+        node('Reshape', 'b swapped', 'h'),
+        node('Transpose', 'h', 'q', perm=[0, 3, 1, 2]),
+        node('Transpose', 'h', 'k', perm=[0, 3, 2, 1]),
+        onnx.helper.make_node('MatMul', ['q', 'k'], ['y'], name='scores'),
+    ]
+    with pytest.raises(UserError, match='node scores_input.* it reshapes'):
+        bmx.import_onnx(saved(nodes, tmp_path), tmp_path / 'packed')
+
+
+@needs_gcc
+@pytest.mark.parametrize('name', ['transformer-dynamo', 'mixer-rms-dynamo', 'keyword-spotter-dynamo'])
+def test_a_network_of_sequences_has_the_bits_of_the_engine_in_c_and_its_results_in_onnx(name, tmp_path):
+    engine.require_engine()
+    (tmp_path / 'net.onnx').write_bytes(gzip.decompress((FOLDER / f'{name}.onnx.gz').read_bytes()))
+    bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed', zero_is_positive=True, verify=False)
+    program = read_packed(tmp_path / 'packed')[0]
+    x = np.load(FOLDER / f'{name}.npz')['input.input']
+    y = bmx.Session(tmp_path / 'packed')(x)
+    compiled = compile_networks(tmp_path, {'net': exported(program, 'net')}, ['-O2'])
+    np.testing.assert_array_equal(compiled.run('net', [x])[0].reshape(y.shape), y)
+    shaped = [x.reshape(len(x), *program.inputs[0].shape)]
+    assert export.verify(export.to_onnx(program, ['x']), program, shaped) < export.TOLERANCE
