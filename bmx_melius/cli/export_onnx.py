@@ -14,11 +14,14 @@ _EXAMPLES = """\
 examples:
   bmx-melius export-onnx params/meliusnet22 meliusnet22.onnx
   bmx-melius export-onnx packed packed.onnx --no-verify
+  bmx-melius export-onnx packed packed.onnx --qonnx
 
 Any ONNX runtime can run the model, in float arithmetic: signs and sums equal the network's, but no runtime uses bit operations for
 them, and a binary weight takes one byte in the file and four in memory. For speed and size, deploy the packed network. Batch, height and
-width are not fixed. Its metadata (metadata_props) holds class_names, mean, std, size, resize and channels, in JSON, if PREFIX-summary.json
-or the packed files have them; mean and std refer to pixels from 0 to 255.
+width are not fixed. With --qonnx only tools for QONNX can run it, a binary weight takes four bytes, and shapes are fixed.
+
+Its metadata (metadata_props) holds class_names, mean, std, size, resize and channels, in JSON, if PREFIX-summary.json or the packed files
+have them; mean and std refer to pixels from 0 to 255.
 """
 
 
@@ -41,6 +44,11 @@ def add_parser(commands):
         action='store_false',
         help='do not compare each operation on a sample; the comparison needs ONNX Runtime',
     )
+    parser.add_argument(
+        '--qonnx',
+        action='store_true',
+        help='write signs and binary weights as BipolarQuant of QONNX, and fixed shapes with batch 1, as FINN and hls4ml read them',
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -48,6 +56,7 @@ def add_parser(commands):
 def run(arguments, output):
     """Write the model and print its properties."""
     from ..deployment.onnx.export import to_onnx
+    from ..deployment.onnx.qonnx_export import to_qonnx
     from ..deployment.runtime.packed_files import read_packed
 
     require_writable(arguments.model)
@@ -55,7 +64,7 @@ def run(arguments, output):
     with tempfile.TemporaryDirectory() as folder:
         packed = packed_prefix(source, arguments.input_shape, folder)
         program, _, input_names, output_order, _ = read_packed(packed)
-    model = to_onnx(program, input_names, output_order)
+    model = (to_qonnx if arguments.qonnx else to_onnx)(program, input_names, output_order)
     for key, value in _metadata(source.description()).items():
         model.metadata_props.add(key=key, value=value)
     deviation = _verify(model, program) if arguments.verify else None
@@ -66,6 +75,7 @@ def run(arguments, output):
         'bytes': os.path.getsize(arguments.model),
         'bytes_before': os.path.getsize(source.parameter_file(0)),
         'opset': model.opset_import[0].version,
+        'qonnx': arguments.qonnx,
         'inputs': input_names,
         'largest_deviation': deviation,
     }
@@ -73,7 +83,8 @@ def run(arguments, output):
         print_json(facts, output)
         return
     print(
-        f'{facts["file"]}: {facts["bytes"]:,} bytes, opset {facts["opset"]}; {source.parameter_file(0)} has {facts["bytes_before"]:,}',
+        f'{facts["file"]}: {facts["bytes"]:,} bytes, opset {facts["opset"]}{" with QONNX" if arguments.qonnx else ""}; '
+        f'{source.parameter_file(0)} has {facts["bytes_before"]:,}',
         file=output,
     )
     if deviation is not None:
@@ -98,7 +109,8 @@ def _verify(model, program):
     from ..deployment.onnx.export import verify
 
     random = np.random.RandomState(0)
-    sizes = [(2, value.channels) if value.flat else (2, value.channels, value.height, value.width) for value in program.inputs]
+    batch = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 2
+    sizes = [(batch, value.channels) if value.flat else (batch, value.channels, value.height, value.width) for value in program.inputs]
     try:
         return verify(model, program, [random.randn(*size).astype(np.float32) for size in sizes])
     except ImportError:

@@ -6,5 +6,6 @@ forms, and with `other_formats` for files that are not models. `batches` cuts a 
 `moves` what only moves elements, `axis_maps` what resizes and pads. `translation`, `layers` and `normalization` translate the operators for
 the converter, `network` answers the converter's questions, `conversion` is the entry.
 
-Export: `export` makes a model; `stored_programs` keeps programs with 8-bit layers in it, which `reading_back` imports.
+Export: `export` makes a model, `qonnx_export` one of QONNX; `stored_programs` keeps programs with 8-bit layers in it, which `reading_back`
+imports.
 """

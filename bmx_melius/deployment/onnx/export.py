@@ -10,6 +10,7 @@ float when a runtime loads the model), and so is the number of a weight of few l
 """
 
 import dataclasses
+from typing import Callable, Mapping
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ..program.by_operation import ByOperation
 from ..program.float_weights import level_numbers
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import BITS_KIND, PADDING
+from . import qonnx
 from .stored_programs import store_program
 
 OPSET = 13
@@ -54,7 +56,7 @@ def to_onnx(program, input_names, output_order=None):
         import onnx
     except ImportError as error:
         raise UserError('an ONNX model is written by the package onnx, which is not installed: pip install onnx') from error
-    return _Model(onnx, program).build(input_names, output_order)
+    return ModelBuilder(onnx, program).build(input_names, output_order)
 
 
 def verify(model, program, inputs):
@@ -65,7 +67,7 @@ def verify(model, program, inputs):
     Parameters
     ----------
     model : onnx.ModelProto
-        The result of `to_onnx`.
+        The result of `to_onnx` or `qonnx_export.to_qonnx`.
     program : bmx_melius.deployment.program.program.Program
     inputs : list of numpy.ndarray
         One array for each input of the program.
@@ -86,8 +88,10 @@ def verify(model, program, inputs):
     import onnxruntime
 
     names = value_names(program, [node.name for node in model.graph.input])
-    observed = onnx.ModelProto()
+    observed, lowest = onnx.ModelProto(), np.float32(0)  # what clear bits are
     observed.CopyFrom(model)
+    if any(map(qonnx.is_quantizer, model.graph.node)):
+        observed, lowest = qonnx.without_quantizers(onnx, observed, 'the model'), np.float32(-1)
     del observed.graph.output[:]
     observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(inputs) :])
     options = onnxruntime.SessionOptions()
@@ -96,8 +100,10 @@ def verify(model, program, inputs):
     values = [*inputs, *session.run(None, dict(zip(names, inputs)))]
     kinds, deviation = program.values(), 0.0
     for number, operation in enumerate(program.operations, len(inputs)):
-        given = [values[source] != 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
+        given = [values[source] > 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
         expected, found = reference.apply(operation, given).astype(np.float32), values[number]
+        if kinds[number].kind == BITS_KIND:
+            expected = np.where(expected > 0, np.float32(1), lowest)
         exact = BITS_KIND in (*operation.row.kinds, kinds[number].kind)
         difference = 0.0 if np.array_equal(found, expected) else np.inf if exact else _difference(operation, given, expected, found)
         if not difference <= TOLERANCE:
@@ -144,12 +150,24 @@ def _free(name, taken):
     return name
 
 
-_FORMS = ByOperation()  # methods of `_Model`
+_FORMS = ByOperation()  # methods of `ModelBuilder`
 _AROUND_CHANNELS = (('begin', 0), ('end', 1)), (('begin', 2), ('end', 4))  # of the axes of a map
 
 
-class _Model:
-    """Builder of a model: the nodes and constants added so far."""
+class ModelBuilder:
+    """Builder of a model: the nodes and constants added so far.
+
+    Attributes
+    ----------
+    forms, flat_forms : dict of str to callable
+        Methods by operation; the latter for flat values, in place of a form for maps of one position.
+    domains : tuple of str
+        Of the operators that are not ONNX's.
+    """
+
+    forms: 'Mapping[str, Callable]' = _FORMS
+    flat_forms: 'Mapping[str, Callable]' = {}
+    domains: 'tuple[str, ...]' = ()
 
     def __init__(self, onnx, program):
         self._onnx, self._program, self._values = onnx, program, program.values()
@@ -160,20 +178,19 @@ class _Model:
         inputs = []
         self._names, self._taken = value_names(self._program, input_names), set(input_names)
         for name, value in zip(input_names, self._program.inputs):
-            free = ['batch', value.channels] if value.flat else ['batch', value.channels, f'{name}_height', f'{name}_width']
-            inputs.append(helper.make_tensor_value_info(name, floats, free))
+            inputs.append(helper.make_tensor_value_info(name, floats, self._sizes(name, value)))
         for number, operation in enumerate(self._program.operations, len(inputs)):
             sources = [self._names[source] for source in operation.inputs]
             of_source = self._values[operation.inputs[0]]
             self._label = self._names[number]
             arguments = {**operation.attributes, **operation.arrays}
-            convert = _FORMS.get(operation.name)
+            self._operation, convert = operation, self.forms.get(operation.name)
             if convert is None:
                 raise UserError(f'{operation.name} (operation {number - len(inputs)}) has no form in ONNX: build the network without it')
-            if of_source.flat and operation.row.on_maps:  # in ONNX these operators accept only maps
-                axes = self._constant('axes', np.array([2, 3]))
-                y = convert(self, of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
-                y = self._add('Squeeze', y, axes)
+            if of_source.flat and operation.name in self.flat_forms:
+                y = self.flat_forms[operation.name](self, of_source, *sources, **arguments)
+            elif of_source.flat and operation.row.on_maps:  # in ONNX these operators accept only maps
+                y = self._on_maps(convert.__get__(self), of_source, *sources, **arguments)
             else:
                 y = convert(self, of_source, *sources, **arguments)
             if y in sources:
@@ -184,19 +201,27 @@ class _Model:
             number = self._program.outputs[order]
             name, value = _free(f'output{index}', self._taken), self._values[number]
             self._nodes.append(helper.make_node('Identity', [self._names[number]], [name]))
-            sizes = ['batch', value.channels] + ([] if value.flat else [f'{name}_height', f'{name}_width'])
-            outputs.append(helper.make_tensor_value_info(name, floats, sizes))
+            outputs.append(helper.make_tensor_value_info(name, floats, self._sizes(name, value)))
         graph = helper.make_graph(self._nodes, 'network', inputs, outputs, self._constants)
         model = helper.make_model(
             graph,
             producer_name='bmx-melius',
             producer_version=__version__,
             ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid('', OPSET)],
+            opset_imports=[helper.make_opsetid('', OPSET), *(helper.make_opsetid(domain, 1) for domain in self.domains)],
         )
         self._onnx.checker.check_model(model)
         store_program(model, self._program, range(len(self._program.outputs)) if output_order is None else output_order)
         return model
+
+    def _on_maps(self, convert, value, x, **arguments):
+        """Return what a form for maps returns for a flat value."""
+        axes = self._constant('axes', np.array([2, 3]))
+        return self._add('Squeeze', convert(value, self._add('Unsqueeze', x, axes), **arguments), axes)
+
+    def _sizes(self, name, value):
+        """Return the sizes of an input or output: numbers, and names of open ones."""
+        return ['batch', value.channels] if value.flat else ['batch', value.channels, f'{name}_height', f'{name}_width']
 
     def _add(self, operator, *inputs, **attributes):
         """Add a node and return the name of its result."""
@@ -220,7 +245,7 @@ class _Model:
     @_FORMS.of('conv')
     def conv(self, _, x, groups, weight, out_channels, has_bias, half, bias=None, **geometry):
         constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
-        return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
+        return self._add('Conv', x, *constants, group=groups, **windows_of(geometry))
 
     @_FORMS.of('level_conv')
     def level_conv(self, value, x, groups, codes, levels, scale, out_channels, bits, by_position, has_bias, bias=None, **geometry):
@@ -231,7 +256,7 @@ class _Model:
         indices = self._add('Cast', self._constant('numbers', indices), to=self._onnx.TensorProto.INT32)
         weight = self._add('Gather', self._constant('levels', levels.reshape(-1)), indices)
         y = self._add(
-            'Mul', self._add('Conv', x, weight, group=groups, **_windows(geometry)), self._constant('scale', scale[:, None, None])
+            'Mul', self._add('Conv', x, weight, group=groups, **windows_of(geometry)), self._constant('scale', scale[:, None, None])
         )
         return self._add('Add', y, self._constant('bias', bias[:, None, None])) if has_bias else y
 
@@ -239,7 +264,7 @@ class _Model:
     def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, planes, **geometry):
         signs = np.where(np.tile(weight, planes), 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
         n, sums = signs[0].size, signs.sum(axis=(1, 2, 3), dtype=np.int64)
-        windows = _windows(geometry)
+        windows = windows_of(geometry)
         if pad_value == 0 and any(windows['pads']):
             s = self._affine(b, 2, -1)
             y = self._add('Conv', s, self._floats('weight', signs), group=groups, **windows)
@@ -275,11 +300,11 @@ class _Model:
 
     @_FORMS.of('max_pool')
     def max_pool(self, _, x, ceil, **geometry):
-        return self._add('MaxPool', x, ceil_mode=ceil, **_windows(geometry))
+        return self._add('MaxPool', x, ceil_mode=ceil, **windows_of(geometry))
 
     @_FORMS.of('avg_pool')
     def avg_pool(self, _, x, ceil, count_pad, **geometry):
-        windows = _windows(geometry)
+        windows = windows_of(geometry)
         padded = any(windows['pads'])
         if ceil and count_pad and padded:
             raise UserError('average pooling that counts the padding, with windows beyond the padded map, has no equivalent in ONNX')
@@ -448,7 +473,7 @@ class _Model:
 
     @_FORMS.of('int8_conv')
     def int8_conv(self, _, x, groups, weight, pad, multiplier, offset, out_channels, shift, result_min, result_max, **geometry):
-        windows = _windows(geometry)
+        windows = windows_of(geometry)
         x = self._rounded(x, 0, MAX_BYTE)
         if any(windows['pads']):  # by zeros; then what is outside of the map gets the number of its channel
             top, left, bottom, right = windows['pads']
@@ -474,7 +499,7 @@ class _Model:
 
     @_FORMS.of('integer_avg_pool')
     def integer_avg_pool(self, value, x, ceil, count_pad, fraction_bits, **geometry):
-        windows = _windows(geometry)
+        windows = windows_of(geometry)
         positions = int(np.prod(windows['kernel_shape']))
         if ceil or positions * MAX_INT16 >= 2**24:
             raise UserError('averages of integers over more than 512 elements, or with windows beyond the map, have no equivalent in ONNX')
@@ -530,7 +555,8 @@ def _rescaling(multiplier, offset, shift):
     return ('multiplier', multiplier.astype(np.int64)), ('summand', summand)
 
 
-def _windows(geometry):
+def windows_of(geometry):
+    """Return the attributes of windows in ONNX."""
     pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride')}
     attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': [geometry[side] for side in PADDING]}
     if 'dilation_h' in geometry:
