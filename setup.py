@@ -78,7 +78,8 @@ setup(
         'tensorboard': ['tensorboardX>=2.6,<3'],
         'horovod': ['horovod>=0.28,<0.29'],  # --kvstore horovod; docs/distributed.md explains its installation
         'onnx': ONNX,  # export-onnx; onnxruntime verifies the exported model
-        'torch': [*ONNX, 'onnxscript>=0.1,<1', 'torch>=2.4,<2.15'],  # import-torch; NumPy below 1.24 works with these versions
+        # import-torch; these versions work with NumPy below 1.24. On Python 3.8 PyTorch is 2.4, which does not use onnxscript.
+        'torch': [*ONNX, 'onnxscript>=0.3,<1 ; python_version >= "3.9"', 'torch>=2.4,<2.15'],
         'larq': ['h5py>=3.11,<4'],  # import-larq
         'score': [
             'dask>=2023.5,<2027',

@@ -14,6 +14,7 @@ from .package import import_torch_package, reason
 OPSET = 17  # of the TorchScript exporter; the newer one writes 18 and later
 TORCHSCRIPT, DYNAMO = 'torchscript', 'dynamo'
 EXPORTERS = (TORCHSCRIPT, DYNAMO)
+_SINCE_2_5 = 'external_data'  # argument of the newer exporter, whose former one wrote other models
 
 
 def available_exporters(exporter):
@@ -25,7 +26,7 @@ def available_exporters(exporter):
         If it does not have the given one.
     """
     torch = import_torch_package()
-    present = EXPORTERS if 'dynamo' in inspect.signature(torch.onnx.export).parameters else EXPORTERS[:1]
+    present = EXPORTERS if _SINCE_2_5 in inspect.signature(torch.onnx.export).parameters else EXPORTERS[:1]
     if exporter is None:
         return present
     if exporter not in present:
@@ -54,7 +55,7 @@ def export(module, inputs, exporter, path):
     torch = import_torch_package()
     outputs = call(module, list(inputs.values()))
     options = {'input_names': list(inputs), 'output_names': _output_names(outputs, inputs)}
-    if 'dynamo' in inspect.signature(torch.onnx.export).parameters:
+    if _SINCE_2_5 in inspect.signature(torch.onnx.export).parameters:
         options['dynamo'] = exporter == DYNAMO
     if exporter == DYNAMO:
         options.update(external_data=False, verbose=False)

@@ -17,7 +17,6 @@ from bmx_melius import UserError
 from bmx_melius.__main__ import main
 
 torch = pytest.importorskip('torch')
-pytest.importorskip('onnxscript')
 from torch import nn  # noqa: E402
 
 from bmx_melius.deployment.pytorch import comparison  # noqa: E402
