@@ -29,7 +29,7 @@ from ...nn import marks
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
 MAX_BITS = 2  # of activations and weights of layers that are packed as bit planes
-MAX_BITS_BEFORE_SIGNS = 4  # of activations that a layer with weights of one bit reads: 15 planes, a half of what float32 takes
+MAX_ACTIVATION_BITS = 4  # 15 planes, a half of what float32 takes: of activations that layers with weights of one bit read, or as their sum
 
 _MOVES = (AxisSlice, Concatenation, Flatten, Identity, Reshape, Split, SwapAxes, Transpose)
 
@@ -136,8 +136,8 @@ class Network:
     def levels(self, entry):
         """Return the levels to which a marked activation of few bits rounds a value: 0 and positive numbers, ascending.
 
-        Few are up to `MAX_BITS`, or `MAX_BITS_BEFORE_SIGNS` where a layer with weights of one bit reads it. None for other values, and for
-        activations whose levels do not rise with the input or depend on other elements.
+        Few are up to `MAX_ACTIVATION_BITS`. None for other values, and for activations whose levels do not rise with the input or depend on
+        other elements.
         """
         raise NotImplementedError
 

@@ -5,9 +5,10 @@ import dataclasses
 from ...analysis.counting import marked_bits
 from ...nn import marks
 from ...reporting import ProgressLine
+from ..program.operation_table import MAX_LEVEL_BITS
 from .builder import UnsupportedError
 from .lowering import requirements
-from .network import MAX_BITS, Entry
+from .network import Entry
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
@@ -77,7 +78,7 @@ def divide(network, comparisons):
 
 def _is_low_bit_layer(node):
     """Return whether a node is marked as a layer with weights of few bits."""
-    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MAX_BITS
+    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MAX_LEVEL_BITS
 
 
 def _needs(network, comparisons, line):

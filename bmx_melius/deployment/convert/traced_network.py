@@ -9,13 +9,12 @@ import numpy as np
 from ...analysis.counting import marked_bits
 from ...errors import UserError, last_line
 from ...files.symbol_json import VARIABLE, SymbolJson
-from ...forking import lazy_attribute
 from ...graph.nodes import Node, first_node
 from ...graph.tracing import read_graph
 from ...nn import marks
 from .batch_norms import FoldedBatchNorms
 from .mxnet_rounding import MxnetBatchNorm
-from .network import MAX_BITS, MAX_BITS_BEFORE_SIGNS, Entry, Network, combines, is_channelwise_batch_norm, is_marked_shift
+from .network import MAX_ACTIVATION_BITS, Entry, Network, combines, is_channelwise_batch_norm, is_marked_shift
 from .thresholds import rising_levels
 
 _STEP_FUNCTIONS = ('round', 'hwgq', 'lq_net')  # quantizers of activations that map each element to a level, whatever the others are
@@ -117,22 +116,9 @@ class TracedNetwork(Network):
         node = self.before_identities(entry).node
         if node not in self._levels:
             is_step_function = node.marks.get(marks.ROLE) == marks.ACTIVATION and node.marks.get('method') in _STEP_FUNCTIONS
-            most = MAX_BITS_BEFORE_SIGNS if node in self._read_with_signs else MAX_BITS
-            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= most
+            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= MAX_ACTIVATION_BITS
             self._levels[node] = self._rising_levels(node) if has_planes else None
         return self._levels[node]
-
-    @lazy_attribute
-    def _read_with_signs(self):
-        """The nodes whose values, before a shift by the padding, are read by marked layers with weights of one bit."""
-        found = set()
-        for node in self.graph.nodes:
-            if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and marked_bits(node) == 1:
-                entry = self.sources(node)[0]
-                if entry.node.marks.get(marks.ROLE) == marks.CONVOLUTION_INPUT:
-                    entry = self.sources(entry.node)[0]
-                found.add(self.before_identities(entry).node)
-        return found
 
     def _rising_levels(self, node):
         function = self.activation_function(node)

@@ -77,7 +77,7 @@ def test_everything_that_can_be_packed_becomes_one_operator(convert):
 def test_float_layer_with_binary_weights_keeps_its_input(convert):
     net = initialized(sequence(nn.Conv2D(8, 3), bmx.QConv2D(8, 3, padding=1), bmx.BinaryConv2D(8, 3)), (1, 3, 9, 9))
     report, prefix = convert(net, (1, 3, 9, 9))
-    assert [operation.name for operation in programs(prefix)[0].operations] == ['conv', 'conv', 'threshold', 'binary_conv']
+    assert [operation.name for operation in programs(prefix)[0].operations] == ['conv', 'level_conv', 'threshold', 'binary_conv']
 
 
 class Cut(nn.HybridBlock):
@@ -137,7 +137,8 @@ def test_k_bit_layers_stay_beside_packed_ones(convert):
         nn.Dense(3),
     )
     report, prefix = convert(initialized(net, (2, 3, 12, 12)), (2, 3, 12, 12))
-    assert report.packed_operators == 1 and report.binary_layers == report.verification.binary_layers == 2
+    assert report.packed_operators == 2 and report.binary_layers == report.verification.binary_layers == 2
+    assert list(report.level_bits.values()) == [2]
     assert {'2 bits' in left.reason for left in report.left} == {True, False}
     x = nd.random.normal(shape=(2, 3, 12, 12))
     np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
@@ -200,7 +201,7 @@ def test_module_trains_exports_and_loads(tmp_path):
 def test_one_bit_that_is_not_the_sign_is_not_packed(convert):
     layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, 'dorefa'), bmx.QConv2D(8, 3, no_offset=True)
     report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
-    assert 'quantizes to 1 bits by dorefa; the sign can be packed, and one or two bits by round' in str(report)
+    assert 'quantizes to 1 bits by dorefa; the sign can be packed, and one to four bits by round' in str(report)
 
 
 def test_activation_without_a_marked_start_is_not_packed(small, tmp_path):

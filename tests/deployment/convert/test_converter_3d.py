@@ -204,10 +204,15 @@ def test_3d_maps_pass_between_packed_operators_and_mxnet(pack):
         bmx.Session(prefix)
 
 
+def test_weights_of_several_bits_are_stored_with_their_bits(pack_whole):
+    layer = bmx.QConv3D(4, 3, bits=2, quantization='dorefa', pad_value=0)
+    _, report = pack_whole(sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm(), layer), SHAPE)
+    assert list(report.level_bits.values()) == [2]
+
+
 @pytest.mark.parametrize(
     'layer, words',
     [
-        (lambda: bmx.QConv3D(4, 3, bits=2, quantization='dorefa', pad_value=0), 'it is 3-D and has numbers of several bits'),
         (lambda: nn.Conv3DTranspose(4, 3), 'it makes a 3-D map, for which it has no packed form'),
         (lambda: nn.InstanceNorm(), 'it makes a 3-D map'),
         (lambda: nn.HybridLambda(lambda F, x: F.mean(x, axis=1, keepdims=True)), 'it is the mean over the axes'),

@@ -283,12 +283,21 @@ def test_weights_of_few_bits_that_have_no_planes_are_stored_with_their_bits(laye
     'layer, words',
     [
         (lambda: bmx.BinaryConv2D(8, 3, activation_method='round', activation_bits=5), 'it quantizes to 5 bits by round'),
-        (lambda: LowBitConv2D(8, 3, activation_bits=4, bits=2, quantization='dorefa'), 'it quantizes to 4 bits by round'),
     ],
 )
 def test_activations_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
     report, _ = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer()), SHAPE)
     assert words in str(report)
+
+
+@pytest.mark.parametrize('bits', [3, 4])
+@pytest.mark.parametrize('pad_value', [0, -1])
+def test_activations_of_several_bits_before_weights_of_several_bits_are_packed(bits, pad_value, pack_whole):
+    layer = LowBitConv2D(8, 3, padding=1, activation_bits=bits, bits=bits, quantization='dorefa', pad_value=pad_value)
+    net = sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer)
+    program, report = pack_whole(net, SHAPE)
+    assert names_of(program)[-1] == 'level_conv' and list(report.level_bits.values()) == [bits]
+    assert report.verification.bits == (1 + 2**bits - 1) * np.prod(SHAPE) and report.verification.largest_deviation < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ def _quantized_activation(builder, node):
     levels = network.levels(Entry(node, 0))
     if not is_sign(node) and not levels:
         raise UnsupportedError(
-            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by '
-            'round, hwgq and lq_net, if the levels rise from 0, before weights of one bit up to four'
+            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one to four bits by '
+            'round, hwgq and lq_net, if the levels rise from 0'
         )
     if network.activation_input(node) is None:
         raise UnsupportedError('the start of the activation is not marked')
