@@ -1,17 +1,21 @@
 """Networks of PyTorch authors at their real sizes: exported to ONNX, imported, and timed in PyTorch, ONNX Runtime and packed.
 
 The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; the networks of
-Bitorch are its layers. A row of the table has the convolutions and dense layers that became binary, the sizes of the ONNX model and of the
-packed parameters, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how
-many times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of
-the largest output. The three run in turns, and processor time does not count what other programs take.
+Bitorch are its layers, and BNext is its authors' code. A row of the table has the convolutions and dense layers that became binary, the
+sizes of the ONNX model, of the packed parameters and of those with 8-bit real-valued layers, the processor time and memory of the import,
+the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many times the
+packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the largest
+output. All run in turns, with an int8 MobileNet 1.0 in ONNX Runtime, and processor time does not count what other programs take.
 
-Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` (Python 3.11; MXNet is not needed), after ``make``:
-``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
+Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` and, for BNext, ``einops``, ``timm`` and ``torchinfo`` (Python
+3.11; MXNet is not needed), after ``make``: ``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
 """
 
 import argparse
+import importlib.util
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +36,7 @@ from torch import nn
 import bmx_melius as bmx
 from bmx_melius.bench import worker
 from bmx_melius.bench.comparison import make_input
-from bmx_melius.bench.peers import onnx_model
+from bmx_melius.bench.peers import onnx_mobilenet, onnx_model
 from bmx_melius.process import processor
 
 STAGES = {'blocks': (4, 4, 4, 4), 'widths': (64, 128, 256, 512), 'classes': 1000}
@@ -71,10 +75,29 @@ def meliusnet22():
     return nn.Sequential(*layers, nn.BatchNorm2d(features), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, 1000))
 
 
+def bnext(size):
+    """Return BNext of the authors' code, with signs in place of the slopes that training begins with."""
+    name, commit = make_pytorch.BNEXT.split('@')
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(['git', 'clone', '--quiet', f'https://github.com/{name}', folder], check=True)
+        subprocess.run(['git', '-C', folder, 'checkout', '--quiet', commit], check=True)
+        spec = importlib.util.spec_from_file_location('bnext', pathlib.Path(folder, 'src', 'bnext.py'))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    network = module.BNext(1000, size)
+    for buffer_name, buffer in network.named_buffers():
+        if buffer_name.endswith('temperature'):
+            buffer.zero_()
+    return network
+
+
 NETWORKS = {  # name: title, function that builds it, size of the image
     'birealnet18': ('Bi-Real Net 18', lambda: networks.ResNet(networks.BiRealBlock, **STAGES), 224),
     'reactnet18': ('ReActNet 18', lambda: networks.ResNet(networks.ReActBlock, **STAGES), 224),
     'reactnet-a': ('ReActNet-A', lambda: networks.ReActNetA(MOBILE_WIDTHS, MOBILE_STRIDES, 1000), 224),
+    'bnext-t': ('BNext-T', lambda: bnext('tiny'), 224),
+    'bnext-s': ('BNext-S', lambda: bnext('small'), 224),
+    'bnext-l': ('BNext-L', lambda: bnext('large'), 224),
     'alexnet': ('XNOR-Net-PyTorch AlexNet', AlexNet, 227),
     'meliusnet22': ('Bitorch, MeliusNet22', meliusnet22, 224),
     'irnet20': ('IR-Net ResNet-20', lambda: networks.CifarResNet(networks.IRConv, lambda _: nn.Hardtanh(), **CIFAR), 32),
@@ -89,35 +112,55 @@ def build(name):
     return make_pytorch.prepare(function(), (3, size, size), images=4)
 
 
+def import_costs(exported, prefix):
+    """Import a model in another process; return the seconds of processor time and the GB of memory, 2^30 bytes, of its largest process."""
+    command = [sys.executable, '-m', 'bmx_melius', 'import-onnx', str(exported), prefix, '--zero-is-positive', '--no-verify']
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(started.pid, 0)
+    if status:
+        raise SystemExit(f'{" ".join(command)}: failed')
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+
+
 def measure(name, folder, repetitions, rounds):
     """Export, import and time a network; return the cells of its row."""
     title, _, size = NETWORKS[name]
     network, shape = build(name), (1, 3, size, size)
-    exported, prefix = folder / f'{name}.onnx', str(folder / f'{name}-packed')
+    exported, prefix, int8_prefix = folder / f'{name}.onnx', str(folder / f'{name}-packed'), str(folder / f'{name}-int8')
     make_pytorch.export(network, shape[1:], exported, 17)
-    report = bmx.import_onnx(exported, prefix, zero_is_positive=True, verify=False)  # all outputs are compared below
+    import_seconds, memory = import_costs(exported, prefix)
+    options = {'zero_is_positive': True, 'verify': False}  # all outputs are compared below
+    images = np.random.RandomState(1).standard_normal((8, *shape[1:])).astype(np.float32)
+    reports = [
+        bmx.import_onnx(exported, prefix, **options),
+        bmx.import_onnx(
+            exported, int8_prefix, calibration=images, min_correlation=-1, **options
+        ),  # random weights amplify each changed sign
+    ]
     array = make_input(shape)
-    data, session = torch.from_numpy(array), bmx.Session(prefix, threads=1)
+    data, session, int8_session = torch.from_numpy(array), bmx.Session(prefix, threads=1), bmx.Session(int8_prefix, threads=1)
     run_model, _ = onnx_model.prepare({'file': exported}, array, 1)
+    run_mobilenet, _ = onnx_mobilenet.prepare({'width': 1.0, 'int8': True}, make_input((1, 3, 224, 224)), 1)
 
     def run_torch():
         with torch.inference_mode():
             return network(data)
 
-    functions = run_torch, run_model, lambda: session(array)
+    functions = run_torch, run_model, lambda: session(array), lambda: int8_session(array), run_mobilenet
     seconds = [[] for _ in functions]
     for _ in range(rounds):
         for function, found in zip(functions, seconds):
             found += worker.time_runs(function, repetitions, 1, time.process_time)
-    torch_seconds, model_seconds, packed_seconds = map(np.array, seconds)
+    torch_seconds, model_seconds, packed_seconds, *_ = seconds = list(map(np.array, seconds))
     (expected,), packed = run_model(), session(array)
-    conversion = report.conversion
+    report, lengths = reports[0], [reports[0].conversion.size_before, *(one.conversion.size_after for one in reports)]
     return [
         title,
         f'{size} x {size}',
         f'{report.binary_layers} of {len(report.layers)}',
-        *(f'{length / 2**20:.3g}' for length in (conversion.size_before, conversion.size_after)),
-        *(f'{found.min() * 1e3:.2f} ({np.median(found) * 1e3:.2f})' for found in (torch_seconds, model_seconds, packed_seconds)),
+        *(f'{length / 2**20:.3g}' for length in lengths),
+        f'{import_seconds:.0f} s, {memory:.1f} GB',
+        *(f'{found.min() * 1e3:.2f} ({np.median(found) * 1e3:.2f})' for found in seconds),
         *(f'{found.min() / packed_seconds.min():.1f}' for found in (torch_seconds, model_seconds)),
         f'{np.abs(packed - expected).max() / np.abs(expected).max():.0e}',
     ]
@@ -133,7 +176,8 @@ def main():
     if unknown := set(arguments.names) - set(NETWORKS):
         parser.error(f'unknown networks: {", ".join(sorted(unknown))}')
     torch.set_num_threads(1)
-    header = ['network', 'input', 'binary layers', 'ONNX (MB)', 'packed (MB)', 'PyTorch (ms)', 'ONNX Runtime (ms)', 'packed (ms)']
+    header = ['network', 'input', 'binary layers', 'ONNX (MB)', 'packed (MB)', 'packed, int8 (MB)', 'import']
+    header += ['PyTorch (ms)', 'ONNX Runtime (ms)', 'packed (ms)', 'packed, int8 (ms)', 'MobileNet int8, ONNX Runtime (ms)']
     header += ['PyTorch / packed', 'ONNX Runtime / packed', 'difference']
     print(f'{processor()}, PyTorch {torch.__version__}\n\n| {" | ".join(header)} |\n|{"-|" * len(header)}', flush=True)
     with tempfile.TemporaryDirectory() as folder:
