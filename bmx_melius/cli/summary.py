@@ -40,7 +40,9 @@ def add_parser(commands):
         help='stem of a network of the zoo: grouped_stem, imagenet, thumbnail, alexnet, alexnet_same or quicknet',
     )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: 1000)')
-    add_input_size(parser, '224, or the size in PREFIX-summary.json of an exported symbol', '1,3,224,224')
+    add_input_size(
+        parser, '224, or the size in PREFIX-summary.json of an exported symbol, or at the conversion of a packed one', '1,3,224,224'
+    )
     parser.add_argument(
         '--by',
         choices=('layer', 'kind'),
@@ -83,6 +85,9 @@ def run(arguments, output):
 
 def _network_and_shape(arguments):
     """Return the network, the name of its input, and the shape of that."""
+    from ..deployment.runtime.packed_files import runs_without_mxnet
+    from ..deployment.runtime.session import Session
+
     options = {name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None}
     name, channels, size = 'data', 3, 224
     exported = Exported(arguments.network)
@@ -99,6 +104,9 @@ def _network_and_shape(arguments):
         spec = exported.description().input_spec()
         if spec is not None:
             channels, size = spec.channels, spec.size
+        elif not (arguments.input_shape or arguments.input_size) and runs_without_mxnet(arguments.network):
+            _, *sizes = Session(arguments.network, threads=1).input_shapes[0]
+            return network, name, (1, *sizes)
     else:
         require_files_or_network(exported)
         from model_zoo import get_model

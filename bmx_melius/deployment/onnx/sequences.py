@@ -240,7 +240,7 @@ class _Sequences:
 
     def _with_sizes(self, view, sizes, of):
         """Return a view of the map with its positions in other rows."""
-        sizes = (*view.sizes[:2], *sizes)
+        sizes, of = (*view.sizes[:2], *sizes), _label(of)
         if view.sizes == sizes:
             return view
         return dataclasses.replace(
@@ -249,7 +249,7 @@ class _Sequences:
 
     def _exchanged(self, view, of):
         """Return the view of the map whose channels are the positions, and the reverse."""
-        line = self._with_sizes(view, (view.positions,), of)
+        line, of = self._with_sizes(view, (view.positions,), of), _label(of)
         name = self._once(('turned', line.name), lambda: self._add('Transpose', [line.name], of, perm=[0, 2, 1]))
         self._made.setdefault(('turned', name), line.name)
         exchanged = {_BATCH: _BATCH, _CHANNEL: _POSITION, _POSITION: _CHANNEL}
@@ -624,6 +624,11 @@ class _Sequences:
         if constant.any():
             total = self._add('Add', [total, self._constant(constant.astype(np.float32), operator.name)], operator)
         return self._set(operator, dataclasses.replace(joined, name=total))
+
+
+def _label(reader):
+    """Return the beginning of the names of nodes that make what an operator reads; a label as it is."""
+    return reader if isinstance(reader, str) else f'{reader.name}_input'
 
 
 def _heads(view, batch):

@@ -129,3 +129,19 @@ def test_files_are_the_same_without_mxnet(tmp_path):
     subprocess.run([sys.executable, '-c', program, os.fspath(model), os.fspath(tmp_path / 'without')], check=True)
     for suffix in ('-0000.params', '-symbol.json'):
         assert (tmp_path / f'with{suffix}').read_bytes() == (tmp_path / f'without{suffix}').read_bytes()
+
+
+def test_a_network_of_sequences_is_counted_at_its_own_size_and_its_layers_have_the_names_of_the_model(tmp_path, capsys):
+    report = bmx.import_onnx(unpacked('frames', tmp_path), tmp_path / 'packed', zero_is_positive=True)
+    assert [layer.name for layer in report.layers] == [
+        '/embedding/MatMul',
+        '/layers/layers.0/MatMul',
+        '/layers/layers.2/MatMul',
+        '/output/MatMul',
+    ]
+    assert main(['summary', os.fspath(tmp_path / 'packed')]) == 0
+    assert 'input 1 x 40 x 20' in capsys.readouterr().out
+    session = bmx.Session(tmp_path / 'packed')
+    assert session.input_shapes == [(None, 40, 20)]
+    with pytest.raises(UserError, match=r'converted with inputs of \(40, 20\) and does not accept \(40, 21\)'):
+        session(np.zeros((1, 40, 21), np.float32))
