@@ -14,6 +14,7 @@ import os
 from typing import Any, Callable, Dict
 
 import mxnet as mx
+import numpy as np
 
 from ..files.symbol_json import VARIABLE, SymbolJson, integers, truth
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, read_marks
@@ -39,17 +40,46 @@ def register(instruction_sets):
 
 
 class _FusedCachedOp:
-    """Replaces MXNet's class of executable graphs: makes the same objects, with fused operators."""
+    """Replaces MXNet's class of executable graphs: makes objects that do the same, with fused operators."""
 
     def __init__(self, cached_op):
         self._cached_op = cached_op
 
     def __call__(self, symbol, flags=()):
         executed = fused(symbol)
-        if executed is not symbol and 'inline_limit' not in dict(flags):
+        if executed is symbol:
+            return self._cached_op(symbol, flags)
+        fused_flags = flags
+        if 'inline_limit' not in dict(flags):
             # MXNet takes graphs of one or two operators apart, and has no gradient then if an input is an output, too.
-            flags = (*flags, ('inline_limit', '0'))
-        return self._cached_op(executed, flags)
+            fused_flags = (*flags, ('inline_limit', '0'))
+        return _Executable(lambda: self._cached_op(executed, fused_flags), lambda: self._cached_op(symbol, flags))
+
+
+class _Executable:
+    """An executable graph that is made when it is first called: a graph does not know that a network was cast to another type since.
+
+    Parameters
+    ----------
+    fused, stock : callable
+        Make the graph for inputs of float32 and for others. Gluon discards executable graphs when it casts a network.
+    """
+
+    def __init__(self, fused, stock):
+        self._fused, self._stock = fused, stock
+        self._graph, self._hook = None, None
+
+    def __call__(self, *inputs, **arguments):
+        if self._graph is None:
+            self._graph = self._fused() if all(array.dtype == np.float32 for array in inputs) else self._stock()
+            if self._hook:
+                self._graph._register_op_hook(*self._hook)
+        return self._graph(*inputs, **arguments)
+
+    def _register_op_hook(self, *hook):
+        self._hook = hook
+        if self._graph is not None:
+            self._graph._register_op_hook(*hook)
 
 
 def fused(symbol):

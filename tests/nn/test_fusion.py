@@ -192,6 +192,29 @@ def test_other_types_keep_the_operators_of_mxnet(dtype):
     assert layer(mx.nd.ones((1, 8, 5, 5), dtype='float64')).dtype == np.float64 if dtype == 'float64' else True
 
 
+def test_a_network_that_is_cast_after_its_first_call_has_the_operators_of_mxnet_and_back_again_fused_ones():
+    layer = bmx.BinaryConv2D(4, 3, in_channels=8)
+    layer.initialize()
+    layer.hybridize()
+    x = mx.nd.random.normal(shape=(1, 8, 5, 5))
+    expected = layer(x).asnumpy()
+    for dtype in ('float64', 'float32'):
+        layer.cast(dtype)
+        found = layer(x.astype(dtype))
+        assert found.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(found.asnumpy(), expected)
+
+
+def test_a_monitor_sees_the_operators_that_are_executed():
+    layer = bmx.BinaryConv2D(4, 3, in_channels=8)
+    layer.initialize()
+    layer.hybridize()
+    seen = []
+    layer.register_op_hook(lambda node, operator, array: seen.append(str(operator)))
+    layer(mx.nd.ones((1, 8, 5, 5)))
+    assert any(fusion.OPERATOR in operator or fusion.CONVOLUTION_OPERATOR in operator for operator in seen), seen
+
+
 def test_only_what_computes_the_same_is_fused():
     def symbol(**arguments):
         return bmx.QActivation(**{'encoding': 'bit', **arguments})(mx.sym.var('data'))
