@@ -143,7 +143,7 @@ def import_torch(
             if model_file is not None:
                 with replacing(model_file) as temporary:
                     shutil.copyfile(source, temporary)
-            return TorchReport(**{field.name: getattr(report, field.name) for field in dataclasses.fields(report)}, comparison=comparison)
+            return TorchReport(**vars(report), comparison=comparison)
     raise UserError('; '.join(refusals))
 
 
