@@ -348,7 +348,7 @@ def get_model(
         return _with_classes(published, f'GluonCV {name}', classes, ctx, functools.partial(get_gluoncv_model, name, **kwargs))
     if network is None and not is_path(name):
         raise UserError(unknown_network(name))
-    if pretrained is True and network.stored:
+    if pretrained is True and network is not None and network.stored:
         trained = network.make_trained(kwargs)
         trained.collect_params().reset_ctx(ctx)
         return _with_classes(trained, network.name, classes, ctx, functools.partial(get_model, name, **kwargs))

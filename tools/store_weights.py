@@ -1,6 +1,6 @@
 """Store the network of a finished training among the weights that ship with the project, in `model_zoo/weights`.
 
-    python tools/store_weights.py NAME RUN TEST_DATA [--data-dir FOLDER]
+    python tools/store_weights.py NAME RUN TEST_DATA [--data-dir FOLDER] [--trained-on TEXT]
 
 NAME is the name of the network for `model_zoo.get_model`, RUN the folder of its training (`bmx-melius train --save-dir RUN`), TEST_DATA
 labelled images that the training has not seen, as for `bmx-melius evaluate`. Written are the packed network, its weights for training, the
@@ -103,8 +103,11 @@ def trained_network(run):
     return net, description, state, best
 
 
-def store(name, run, data, data_dir=None, folder=FOLDER):
-    """Write the files of a network, its row and its card; return the row, a `StoredNetwork`. Errors as of `trained_network`."""
+def store(name, run, data, data_dir=None, folder=FOLDER, trained_on=''):
+    """Write the files of a network, its row and its card; return the row, a `StoredNetwork`. Errors as of `trained_network`.
+
+    `trained_on` is a sentence for the card about the images of the training.
+    """
     folder = pathlib.Path(folder)
     net, description, state, best = trained_network(pathlib.Path(run))
     spec, names = description.input_spec(), description.class_names()
@@ -155,14 +158,16 @@ def store(name, run, data, data_dir=None, folder=FOLDER):
     picture = folder / f'{name}-confusion.png'
     save(draw(evaluation.confusion.counts, names, f'{name} on {row.data}: top-1 {accuracy.top1:.2%}'), str(picture))
     with replacing(folder / f'{name}.md') as temporary:
-        pathlib.Path(temporary).write_text(card(row, evaluation, best, len(binary), state['options']['num_epochs']), encoding='utf-8')
+        pathlib.Path(temporary).write_text(
+            card(row, evaluation, best, len(binary), state['options']['num_epochs'], trained_on), encoding='utf-8'
+        )
     rows = [other for other in json.loads((folder / TABLE).read_text()) if other['name'] != name]
     fields = {key: value for key, value in vars(row).items() if key != 'folder'}
     write_json(folder / TABLE, sorted([*rows, fields], key=lambda one: one['name']))
     return row
 
 
-def card(row, evaluation, best, binary, epochs):
+def card(row, evaluation, best, binary, epochs, trained_on):
     """Return the card of a network, Markdown."""
     classes = '\n'.join(
         f'| {one["name"]} | {one["images"]} | {one["recall"]:.2%} | {one["precision"] or 0:.2%} | '
@@ -189,7 +194,7 @@ net = get_model('{row.name}', pretrained=True)             # the same weights as
 ## Data and training
 
 - Input: {channels} x {size} x {size}, mean {row.input['mean']}, standard deviation {row.input['std']}.
-- Classes: {', '.join(row.class_names)}.
+- Classes: {', '.join(row.class_names)}.{f'{chr(10)}- Images: {trained_on}' if trained_on else ''}
 - Command, at commit `{row.commit}`: `{row.command}`
 - Weights: epoch {row.epochs} of {epochs}, the best on the validation images of the training ({best['top1']:.2%}).
 - Licence of the weights: {row.licence}.
@@ -229,9 +234,10 @@ def main():
     parser.add_argument('run')
     parser.add_argument('data')
     parser.add_argument('--data-dir', help='folder of the files of a dataset (default: as for `bmx-melius train`)')
+    parser.add_argument('--trained-on', default='', metavar='TEXT', help='sentence about the images of the training, for the card')
     arguments = parser.parse_args()
     try:
-        row = store(arguments.name, arguments.run, arguments.data, arguments.data_dir)
+        row = store(arguments.name, arguments.run, arguments.data, arguments.data_dir, trained_on=arguments.trained_on)
     except UserError as error:
         sys.exit(f'error: {error}')
     size = sum(one['bytes'] for one in row.files.values())

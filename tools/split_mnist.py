@@ -1,0 +1,60 @@
+"""Set aside images for choices: of a dataset in MNIST's format, write one whose test images are part of its training images.
+
+    python tools/split_mnist.py FOLDER OUTPUT [--validation N]
+
+FOLDER has the four files of MNIST or Fashion-MNIST, of which the test images are not read. N training images of each class, drawn with
+seed 0, become the test images of OUTPUT, the others its training images, both in the order of FOLDER. `bmx-melius train --data-dir OUTPUT`
+then selects the best epoch on images that are not those of the final evaluation.
+"""
+
+import argparse
+import gzip
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+from bmx_melius.data.small_images import MNIST_FILES, open_mnist  # noqa: E402
+from bmx_melius.errors import UserError  # noqa: E402
+from bmx_melius.files.io import replacing  # noqa: E402
+
+
+def write_idx(file, array):
+    """Write an array of uint8 in MNIST's format, compressed, with the same bytes in each run."""
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, '>u4').tobytes()
+    with replacing(file) as temporary, open(temporary, 'wb') as raw, gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as compressed:
+        compressed.write(header + array.astype(np.uint8).tobytes())
+
+
+def split(folder, output, validation):
+    """Write the four files of the split to the folder `output`, which is made; return the numbers of training and validation images."""
+    images, labels = open_mnist(folder).train[:]
+    images, labels = images.asnumpy()[..., 0], np.asarray(labels)
+    random = np.random.RandomState(0)
+    chosen = np.sort(np.concatenate([random.permutation(np.flatnonzero(labels == c))[:validation] for c in np.unique(labels)]))
+    output.mkdir(parents=True, exist_ok=True)
+    for train, numbers in ((True, np.setdiff1d(np.arange(len(labels)), chosen)), (False, chosen)):
+        for name, array in zip(MNIST_FILES[train], (images, labels)):
+            write_idx(output / f'{name}.gz', array[numbers])
+    return len(labels) - len(chosen), len(chosen)
+
+
+def main():
+    """Split the dataset that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('folder')
+    parser.add_argument('output', type=pathlib.Path)
+    parser.add_argument('--validation', type=int, default=500, metavar='N', help='images of each class (default: %(default)s)')
+    arguments = parser.parse_args()
+    try:
+        training, validation = split(arguments.folder, arguments.output, arguments.validation)
+    except UserError as error:
+        sys.exit(f'error: {error}')
+    print(f'{arguments.output}: {training:,} training images, {validation:,} validation images')
+
+
+if __name__ == '__main__':
+    main()
