@@ -129,8 +129,9 @@ $(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find b
 
 $(LINT)/.ready: requirements/lint.txt $(call rebuild,$(LINT))
 	@echo 'Setting up $(LINT), once ...' >&2
-	@rm -f $@
+	@test -L $(LINT) || rm -f $@
 	@$(call locked,$(LINT)) sh -ec 'test ! -e $@ || exit 0; \
+		test ! -L $(LINT) || { echo "error: $(LINT) is a link to another environment: remove it" >&2; exit 1; }; \
 		$(LINT_PYTHON) -m venv --clear $(LINT); \
 		$(LINT)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<; \
 		touch $@'
