@@ -25,6 +25,14 @@ def packed(name: str) -> str:
     ------
     UserError
         If there is no such network, or a file is damaged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bmx_melius as bmx
+    >>> from model_zoo import packed
+    >>> bmx.Session(packed('meliusnet_fashion'))(np.zeros((1, 1, 28, 28), np.float32)).shape
+    (1, 10)
     """
     row = find_stored(FOLDER, name)
     if row is None:

