@@ -88,7 +88,7 @@ def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> Lis
     --------
     >>> from model_zoo import list_models
     >>> list_models('*melius*', pretrained=True)
-    ['meliusnet22']
+    ['meliusnet22', 'meliusnet_fashion']
     """
     pattern = pattern.lower() if re.search(r'[*?[]', pattern) else f'*{pattern.lower()}*'
     kinds = {name: {weights.kind for weights in WEIGHTS if weights.network == name} for name in get_model_list()}

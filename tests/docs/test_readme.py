@@ -98,6 +98,7 @@ def test_blocks_of_the_readme_run_one_after_the_other_in_an_empty_folder(tmp_pat
     """Everything but the installation (git, make, pip), `serve`, which does not end, and what needs a package that is absent."""
     monkeypatch.chdir(tmp_path)
     Path('net.onnx').write_bytes(gzip.decompress((ROOT / 'tests/data/onnx/birealnet18.onnx.gz').read_bytes()))
+    Path('examples').symlink_to(ROOT / 'examples')
     names, run = run_document('README.md', training_flags=little_training)
     assert {'train', 'predict', 'evaluate', 'summary', 'info', 'convert', 'export-c'} <= set(run)
     assert Path('meliusnet22-symbol.json').exists() and Path('params/meliusnet22-summary.json').exists()
