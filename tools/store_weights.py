@@ -13,7 +13,6 @@ network is made from the stored weights, and evaluated.
 import argparse
 import datetime
 import json
-import math
 import pathlib
 import shlex
 import sys
@@ -24,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
+from scipy import stats  # noqa: E402
 
 from bmx_melius.analysis.confusion_plot import draw, save  # noqa: E402
 from bmx_melius.analysis.counting import marked_bits  # noqa: E402
@@ -75,11 +75,9 @@ def with_signs(array):
     return half
 
 
-def wilson(correct, images, z=1.96):
+def interval_of(correct, images):
     """Return the 95 % interval of a share in percent (Wilson 1927, doi:10.1080/01621459.1927.10502953)."""
-    share, squared = correct / images, z * z / images
-    centre, half = share + squared / 2, z * math.sqrt(share * (1 - share) / images + squared / (4 * images))
-    return [round(100 * (centre + side * half) / (1 + squared), 2) for side in (-1, 1)]
+    return [round(100 * bound, 2) for bound in stats.binomtest(correct, images).proportion_ci(method='wilson')]
 
 
 def trained_network(run):
@@ -147,7 +145,7 @@ def store(name, run, data, data_dir=None, folder=FOLDER, trained_on=''):
         images=accuracy.images,
         correct=accuracy.top1_hits,
         top1=round(100 * accuracy.top1, 2),
-        interval=wilson(accuracy.top1_hits, accuracy.images),
+        interval=interval_of(accuracy.top1_hits, accuracy.images),
         epochs=best['epoch'],
         command=shlex.join(session['command']),
         commit=session['git']['revision'],

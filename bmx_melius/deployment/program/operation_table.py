@@ -94,7 +94,7 @@ class OperationType:
         For operations that only multiply each channel by a number and add another one: the array of factors. Rounding is monotonic, so
         such an operation can follow a maximum instead.
     weight_levels : bool
-        Whether its weights have few levels and are stored as the numbers of these, in bit planes (`weights`).
+        Whether its weights have few levels and are stored as the numbers of these, in bit planes (`float_weights`).
     rectifies : bool
         Whether it replaces negative numbers by 0 and keeps all others.
     on_maps : bool

@@ -210,30 +210,28 @@ def _signs_of_zero(torch, inputs):
 def _rest_of_model(path, names):
     """Return the function from values of an ONNX model with these names, a list of arrays, to its outputs."""
     onnx, onnxruntime = import_onnx_package()
-    graph = onnx.load(path).graph
-    wanted = [output.name for output in graph.output]
+    whole = onnx.load(path)
+    wanted = [output.name for output in whole.graph.output]
     if wanted == names:
         return lambda values: values
     needed, nodes = set(wanted) - set(names), []
-    for node in reversed(graph.node):
+    for node in reversed(whole.graph.node):
         if needed.intersection(node.output):
             needed.update(name for name in node.input if name not in names)
             nodes.append(node)
-    model = onnx.load(path)
     read = {name for node in nodes for name in node.input}
-    del model.graph.node[:], model.graph.input[:]
-    model.graph.node.extend(reversed(nodes))
-    model.graph.input.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in dict.fromkeys(names) if name in read
+    rest = onnx.helper.make_graph(
+        nodes[::-1],
+        'rest',
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in dict.fromkeys(names) if name in read],
+        whole.graph.output,
+        [tensor for tensor in whole.graph.initializer if tensor.name in read],
     )
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
-    del model.graph.initializer[:], model.graph.value_info[:]
-    model.graph.initializer.extend(kept)
+    model = onnx.helper.make_model(rest, ir_version=whole.ir_version, opset_imports=whole.opset_import, functions=whole.functions)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
     fed = [entry.name for entry in session.get_inputs()]
-
     missing = [name for name in wanted if name not in names]
 
     def finished(values):

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/x86/transpose_avx512.h"
+
 namespace bmx {
 namespace {
 
@@ -47,31 +49,7 @@ struct Lanes {
         return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 15));
     }
 
-    static void transpose(Real (&x)[width]) {
-        Real y[width];
-        for (int i = 0; i < width; i += 2) {  // pairs of columns within the quarters of rows
-            y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-            y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-        }
-        for (int i = 0; i < width; i += 4) {  // one column of four rows in each quarter
-            x[i] = _mm512_shuffle_ps(y[i], y[i + 2], 0x44);
-            x[i + 1] = _mm512_shuffle_ps(y[i], y[i + 2], 0xee);
-            x[i + 2] = _mm512_shuffle_ps(y[i + 1], y[i + 3], 0x44);
-            x[i + 3] = _mm512_shuffle_ps(y[i + 1], y[i + 3], 0xee);
-        }
-        for (int i = 0; i < 4; ++i) {  // transpose the 4 x 4 quarters of column 4 j + i
-            const Real a = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
-            const Real c = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
-            const Real d = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
-            y[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-            y[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
-            y[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
-            y[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-        }
-        for (int i = 0; i < width; ++i) {
-            x[i] = y[i];
-        }
-    }
+    static void transpose(Real (&x)[width]) { bmx::transpose(x); }
 
     using Integers = __m256i;  // width integers of 16 bits
 

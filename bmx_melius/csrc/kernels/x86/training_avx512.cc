@@ -12,7 +12,9 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_training.h"
+#include "kernels/x86/transpose_avx512.h"
 
 namespace bmx {
 namespace {
@@ -25,8 +27,6 @@ constexpr int kVectors = 2;           // most vectors of channels of one call
 constexpr int kChunk = 128;           // most pixels of the gradient of the weight that are summed at a time
 constexpr size_t kCache = 400 << 10;  // bytes that stay in the second-level cache
 
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
 // Divides working memory.
 class Memory {
   public:
@@ -35,7 +35,7 @@ class Memory {
     template <class T>
     T* take(size_t count) {
         T* result = reinterpret_cast<T*>(begin_ + size_);
-        size_ += (count * sizeof(T) + 63) / 64 * 64;
+        size_ += round_up(count * sizeof(T), 64);
         return result;
     }
     size_t size() const { return size_; }
@@ -114,27 +114,6 @@ class Positions {
   private:
     int rows_, columns_, image_, row_, column_;
 };
-
-void transpose(__m512 (&v)[kLanes]) {
-    __m512 t[kLanes];
-    for (int i = 0; i < kLanes; i += 4) {
-        const __m512 a = _mm512_unpacklo_ps(v[i], v[i + 1]), b = _mm512_unpackhi_ps(v[i], v[i + 1]);
-        const __m512 c = _mm512_unpacklo_ps(v[i + 2], v[i + 3]), d = _mm512_unpackhi_ps(v[i + 2], v[i + 3]);
-        t[i] = _mm512_shuffle_ps(a, c, 0x44);
-        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
-        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
-        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        const __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
-        const __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
-        const __m512 d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
-        v[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-        v[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
-        v[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        v[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
-}
 
 // --- bits ------------------------------------------------------------------------------------------------------------
 
