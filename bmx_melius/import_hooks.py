@@ -1,4 +1,4 @@
-"""Hooks into Python's import system: an action after the import of a package, former names of modules, and modules that others hide."""
+"""Hooks into Python's import system: an action after an import, former names of modules, modules that others hide or that are not to be seen."""
 
 import contextlib
 import importlib
@@ -37,6 +37,19 @@ def only_from(folder: str, names: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextlib.contextmanager
+def without(name: str) -> Iterator[None]:
+    """Let `import name` within the block raise ImportError, as if it were not installed. An import before stays valid after it."""
+    imported = sys.modules.get(name)
+    sys.modules[name] = None  # type: ignore[assignment]  # the import system raises for None
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if imported is not None:
+            sys.modules[name] = imported
 
 
 class _OnlyFrom(importlib.abc.MetaPathFinder):

@@ -15,7 +15,7 @@ import json
 import pathlib
 from typing import Any, Dict, List
 
-import gluoncv
+from bmx_melius.gluon_cv import gluoncv
 
 from .registry import find, get_model_list, listed_name
 

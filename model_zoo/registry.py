@@ -7,13 +7,13 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Optional, Union
 
-import gluoncv
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
 from bmx_melius.errors import UserError, did_you_mean
 from bmx_melius.files.parameters import read_arrays
 from bmx_melius.files.stored_networks import StoredNetwork, network_key
+from bmx_melius.gluon_cv import gluoncv
 from bmx_melius.nn.fine_tuning import load_weights
 from bmx_melius.reporting import LOG
 from bmx_melius.user_functions import find_function

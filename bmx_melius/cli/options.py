@@ -67,9 +67,9 @@ def require_files_or_network(exported):
     if exported.names_files:
         exported.require()
         return
-    import gluoncv  # here, because it imports MXNet
+    from model_zoo import listed_name, unknown_network  # here, because they import MXNet
 
-    from model_zoo import listed_name, unknown_network
+    from ..gluon_cv import gluoncv
 
     name = exported.prefix
     if listed_name(name) is None and name.lower() not in gluoncv.model_zoo.get_model_list():

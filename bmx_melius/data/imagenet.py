@@ -8,9 +8,9 @@ SYNSET = re.compile(r'n\d{8}')
 
 def imagenet_classes() -> List[str]:
     """Return the names of the classes in the order of their identifiers, as lines ``n01440764 tench, Tinca tinca``."""
-    from gluoncv.data import ImageNet1kAttr  # imports much
+    from ..gluon_cv import gluoncv  # imports much
 
-    attributes = ImageNet1kAttr()
+    attributes = gluoncv.data.ImageNet1kAttr()
     return [f'{synset} {words}' for synset, words in zip(attributes.synset, attributes.classes_long)]
 
 

@@ -1,11 +1,11 @@
 """Training objective: loss of each image with label smoothing, mixup and distillation, as in GluonCV, CutMix, and attention transfer."""
 
-import gluoncv
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
 from ..arithmetic import seed_for
+from ..gluon_cv import gluoncv
 from .attention import AttentionTransfer
 from .teacher import load_teacher
 

@@ -5,9 +5,9 @@ import math
 import operator
 
 import mxnet as mx
-from gluoncv.utils import LRScheduler, LRSequential
 
 from ..errors import UserError
+from ..gluon_cv import gluoncv
 from ..nn.layers import binary_weights
 from ..optimizers import BinarySplit
 from ..reporting import LOG
@@ -58,13 +58,14 @@ def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warm
         raise UserError(f'--warmup-epochs {warmup_epochs} leaves nothing of --num-epochs {num_epochs}: lower it')
     warmup = warmup_epochs * updates_per_epoch
     rest = num_epochs * updates_per_epoch - warmup
-    beginning = LRScheduler('linear', warmup_lr, lr, niters=warmup + 1) if warmup else LRScheduler('constant', lr, niters=1)
+    piece = gluoncv.utils.LRScheduler
+    beginning = piece('linear', warmup_lr, lr, niters=warmup + 1) if warmup else piece('constant', lr, niters=1)
     if mode == 'step':
         factors = [decay] * len(decay_epochs) if isinstance(decay, (int, float)) else decay
         pieces = _steps(lr, factors, [(epoch - warmup_epochs) * updates_per_epoch for epoch in decay_epochs], rest + 1)
     else:
-        pieces = [LRScheduler(mode, lr, 0, niters=rest + 1, power=power)]
-    schedule = LRSequential([beginning, *pieces])
+        pieces = [piece(mode, lr, 0, niters=rest + 1, power=power)]
+    schedule = gluoncv.utils.LRSequential([beginning, *pieces])
     schedule.base_lr = lr  # optimizers check that their learning rate agrees with it
     return schedule
 
@@ -73,7 +74,7 @@ def _steps(lr, factors, steps, updates):
     """Return constant schedules for `updates` updates, whose rates begin with `lr` and are multiplied by one of `factors` at each step."""
     ends, factors = zip(*sorted((min(max(0, step), updates), factor) for step, factor in zip(steps, factors))) if steps else ((), ())
     pieces = zip(itertools.accumulate((lr, *factors), operator.mul), (0, *ends), (*ends, updates))
-    return [LRScheduler('constant', rate, niters=end - begin) for rate, begin, end in pieces if end > begin]
+    return [gluoncv.utils.LRScheduler('constant', rate, niters=end - begin) for rate, begin, end in pieces if end > begin]
 
 
 def decay_epochs(listed, period, num_epochs):

@@ -5,10 +5,10 @@ PACKAGES = {'mxnet': 'mxnet', 'gluoncv': 'gluoncv'}
 
 def prepare(arguments, array, threads):
     """Prepare the peer. `arguments`: network (its name in GluonCV), fused."""
-    import gluoncv
     import mxnet as mx
 
     from bmx_melius.bench.float_forms import fused, to_block
+    from bmx_melius.gluon_cv import gluoncv
 
     mx.random.seed(0)
     data = mx.nd.array(array)

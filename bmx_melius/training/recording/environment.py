@@ -5,12 +5,12 @@ import platform
 import socket
 import subprocess
 
-import gluoncv
 import mxnet as mx
 import numpy as np
 
 from ..._version import __version__
 from ...deployment.runtime import engine
+from ...gluon_cv import gluoncv
 from ...process import processor, usable_cores
 
 
