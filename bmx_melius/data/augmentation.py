@@ -7,6 +7,7 @@ import numpy as np
 
 from .random_operations import erase, randaugment
 
+VALUES = np.arange(256, dtype=np.float32)  # of a pixel
 ATTEMPTS = 10  # random crops drawn until one fits into the image
 LUMINANCE = np.array(
     [0.114, 0.587, 0.299], np.float32
@@ -108,16 +109,15 @@ class Augmentation:
         """
         image = self._random_part(image, spec, random) if self.area else self._random_square(image, spec, random)
         if self.mirror and random.random() < 0.5:
-            image = image[:, ::-1]
-        centers = (lambda _: np.float32(0)), (lambda image: _luminance(image).mean()), _luminance
-        jitter = [pair for pair in zip((self.brightness, self.contrast, self.saturation), centers) if pair[0]]
-        for index in random.permutation(len(jitter)):
-            amount, center = jitter[index]
-            reference = center(image)
-            image = _to_pixels(np.rint(reference + (image - reference) * np.float32(random.uniform(1 - amount, 1 + amount))))
+            image = _mirror(image)
+        changes = (_brightness, self.brightness), (_contrast, self.contrast), (_saturation, self.saturation)
+        changes = [(change, amount) for change, amount in changes if amount]
+        for index in random.permutation(len(changes)):
+            change, amount = changes[index]
+            image = change(image, np.float32(random.uniform(1 - amount, 1 + amount)))
         if self.pca_noise:
             noise = COLOUR_EIGENVECTORS @ (random.normal(0, self.pca_noise, 3) * COLOUR_EIGENVALUES)
-            image = _to_pixels(np.floor(image + noise.astype(np.float32)))
+            image = _look_up(image, np.floor(VALUES[:, None] + noise.astype(np.float32)))
         if self.randaugment:
             image = randaugment(np.ascontiguousarray(image), *self.randaugment, random)
         return erase(image, self.random_erasing, random) if self.random_erasing else image
@@ -156,9 +156,39 @@ def _resize(image, width, height):
     return cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
 
 
+def _mirror(image):
+    """Return the mirrored image: a view would be copied by each of the following steps, in a tenth of the speed."""
+    import cv2
+
+    return cv2.flip(image, 1).reshape(image.shape)
+
+
+def _brightness(image, factor):
+    return _look_up(image, np.rint(VALUES * factor))
+
+
+def _contrast(image, factor):
+    import cv2
+
+    mean = np.float32(cv2.mean(image)[:3] @ LUMINANCE if image.shape[2] == 3 else image.mean())
+    return _look_up(image, np.rint(mean + (VALUES - mean) * factor))
+
+
+def _saturation(image, factor):
+    import cv2
+
+    if image.shape[2] != 3:
+        return image  # it has no colour
+    matrix = np.eye(3, dtype=np.float32) * factor + (1 - factor) * LUMINANCE
+    return _to_pixels(np.rint(cv2.transform(image.astype(np.float32), matrix)))
+
+
+def _look_up(image, table):
+    """Return the image with each value v replaced by ``table[v]``, (256,) for all channels or (256, channels), clipped."""
+    import cv2
+
+    return cv2.LUT(image, _to_pixels(table)[None]).reshape(image.shape)
+
+
 def _to_pixels(values):
     return np.clip(values, 0, 255).astype(np.uint8)
-
-
-def _luminance(image):
-    return (image @ LUMINANCE)[..., None] if image.shape[2] == 3 else image.astype(np.float32)

@@ -219,6 +219,35 @@ def test_jitter_multiplies_what_it_should_by_a_factor_within_its_range_and_keeps
     assert np.abs(images - expected).max() < 2 and np.abs(kept(images) - kept(original)).max() < 1.5
 
 
+class Constant:
+    """A generator that draws the largest factor, the first place and the order of the arguments."""
+
+    def uniform(self, low, high):
+        return high
+
+    def integers(self, high):
+        return 0
+
+    def permutation(self, number):
+        return range(number)
+
+
+@pytest.mark.parametrize(
+    'name,kept',
+    [
+        ('brightness', lambda image: 0),
+        ('contrast', lambda image: (image @ LUMINANCE).mean()),
+        ('saturation', lambda image: (image @ LUMINANCE)[..., None]),
+    ],
+)
+def test_pixels_are_rounded_to_nearest_and_clipped_after_a_jitter(name, kept):
+    image = np.random.RandomState(0).randint(0, 256, (64, 64, 3)).astype(np.uint8)
+    result = Augmentation(**{name: 0.4})(image, InputSpec(size=64, resize=64), Constant())
+    expected = np.clip(kept(image) + (image - kept(image)) * 1.4, 0, 255)
+    assert result.dtype == np.uint8 and (result == 255).sum() > 100
+    assert np.abs(result - expected).max() < 0.5 + 1e-4
+
+
 @pytest.mark.parametrize('kind', KINDS)
 def test_noise_moves_all_pixels_together_along_the_principal_components(tmp_path, kind):
     image = coloured_image()
