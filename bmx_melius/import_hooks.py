@@ -1,4 +1,4 @@
-"""Hooks into Python's import system: an action after an import, former names of modules, modules that others hide, or that are to be hidden."""
+"""Hooks into the import system: an action after an import, former names, modules that others hide, or that are to be hidden."""
 
 import contextlib
 import importlib
