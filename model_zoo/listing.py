@@ -19,12 +19,11 @@ from .store import WEIGHTS, Weights
 
 COUNTS_FILE = pathlib.Path(__file__).with_name('counts.json')
 OWN = 'bmx-melius'  # kind of the weights that ship with this project
-INPUT_SIZE = 224  # pixels, of the counts and of the published accuracies
 
 
 @dataclasses.dataclass(frozen=True)
 class PublishedAccuracy:
-    """A published accuracy on the validation set of ImageNet.
+    """A published accuracy on the validation set of ImageNet, or on the test set that the source names.
 
     Attributes
     ----------
@@ -51,14 +50,16 @@ class ListedNetwork:
     source : str or None
         Paper or code that describes it.
     counts : dict or None
-        ``bops``, ``flops`` and ``ops`` for an image of `INPUT_SIZE`, and ``size_bytes``, of the network with its default options, as
+        ``bops``, ``flops`` and ``ops`` for an image of `input_shape`, and ``size_bytes``, of the network with its default options, as
         `bmx_melius.summary` counts them; None if these do not determine its architecture.
     accuracies : tuple of PublishedAccuracy
         With the default options first.
     weights : tuple of Weights
         Files published by others that ``get_model(pretrained=...)`` loads.
     stored : StoredNetwork or None
-        Weights of this project, which ``get_model(pretrained=True)`` loads. `counts` are then for their images.
+        Weights of this project, which ``get_model(pretrained=True)`` loads.
+    input_shape : tuple of int
+        Shape (C, H, W) of the images for which it was published, or of those of `stored`.
     """
 
     name: str
@@ -66,7 +67,8 @@ class ListedNetwork:
     counts: Optional[Dict[str, float]]
     accuracies: Tuple[PublishedAccuracy, ...]
     weights: Tuple[Weights, ...]
-    stored: Optional[StoredNetwork] = None
+    stored: Optional[StoredNetwork]
+    input_shape: Tuple[int, int, int]
 
 
 def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> List[str]:
@@ -107,7 +109,7 @@ def describe(name: str) -> ListedNetwork:
     weights = tuple(weights for weights in WEIGHTS if weights.network == name)
     network = find(name)
     counts = network.stored.counts if network.stored else _counts().get(name)
-    return ListedNetwork(name, network.source, counts, tuple(_accuracies().get(name, ())), weights, network.stored)
+    return ListedNetwork(name, network.source, counts, tuple(_accuracies().get(name, ())), weights, network.stored, network.input_shape)
 
 
 @functools.lru_cache(maxsize=None)
@@ -128,4 +130,6 @@ def _accuracies():
                 if known and figures['top1_percent']:
                     options = {key: value for key, value in network.items() if key != 'name' and known.defaults.get(key) != value}
                     found.setdefault(network['name'], []).append(PublishedAccuracy(figures['top1_percent'], source, options))
+    for row in content['methods']:
+        found.setdefault(row['name'], []).insert(0, PublishedAccuracy(row['top1_percent'], f'{row["from"]}, {row["data"]}', {}))
     return {name: sorted(accuracies, key=lambda accuracy: len(accuracy.options)) for name, accuracies in found.items()}

@@ -1,7 +1,8 @@
 """Published figures of networks, and the networks of this zoo that have them; `bmx-melius tables` prints both.
 
-All of them are in ``published.json``, once: tables 1 to 4 of the MeliusNet paper as printed, the authors' training logs, and the
-contradictions between figures. Figures are strings, so that no digit is lost. Keys that are not of the paper:
+All of them are in ``published.json``, once: tables 1 to 4 of the MeliusNet paper as printed, the authors' training logs, the accuracies
+that the authors of other methods publish (``methods``), and the contradictions between figures. Figures are strings, so that no digit is
+lost. Keys that are not of the paper:
 
 ``get_model`` of a row
     Arguments of `model_zoo.get_model` for its network; in table 3 one set of arguments for each size class. The network may be missing.
@@ -17,15 +18,20 @@ from typing import Any, Dict, List
 
 from bmx_melius.gluon_cv import gluoncv
 
-from .registry import find, get_model_list, listed_name
+from .registry import IMAGENET, find, get_model_list, listed_name
 
 _FILE = pathlib.Path(__file__).with_name('published.json')
 WITHOUT_SIZE = ('meliusnet_flex',)  # the caller determines its architecture
 
 
-def is_of_imagenet(name: str) -> bool:
-    """Return whether a network of this zoo has counts for images of ImageNet: a size, and no weights of other images."""
+def has_counts(name: str) -> bool:
+    """Return whether a network of this zoo has counts in ``counts.json``: a size, and no weights of this project, which have their own."""
     return name not in WITHOUT_SIZE and find(name).stored is None
+
+
+def is_of_imagenet(name: str) -> bool:
+    """Return whether a network of this zoo has counts for images of ImageNet."""
+    return has_counts(name) and find(name).input_shape == IMAGENET
 
 
 def read_published() -> Dict[str, Any]:

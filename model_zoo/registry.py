@@ -5,7 +5,7 @@ import functools
 import numbers
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock
@@ -22,6 +22,7 @@ from .user_functions import build, is_path
 
 Context = Union[mx.Context, List[mx.Context]]
 _CLASSES = 1000  # of ImageNet
+IMAGENET, CIFAR = (3, 224, 224), (3, 32, 32)  # shapes of images
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 BMXNET_V2 = 'github.com/hpi-xnor/BMXNet-v2-examples'  # source of networks that no paper describes
 _ARGUMENTS = ('classes', 'pretrained', 'ctx', 'root')  # of `get_model` for every network
@@ -52,6 +53,8 @@ class RegisteredNetwork:
         Number of outputs, unless `get_model` is called with another one.
     stored : StoredNetwork or None
         Its weights, if they ship with this project.
+    input_shape : tuple of int
+        Shape (C, H, W) of the images for which it was published.
     """
 
     name: str
@@ -63,6 +66,7 @@ class RegisteredNetwork:
     preset: Optional[str]
     classes: int = _CLASSES
     stored: Optional[StoredNetwork] = None
+    input_shape: Tuple[int, int, int] = IMAGENET
 
     @property
     def defaults(self) -> Dict[str, Any]:
@@ -129,6 +133,7 @@ def register(
     preset: Optional[str] = None,
     classes: int = _CLASSES,
     stored: Optional[StoredNetwork] = None,
+    input_shape: Tuple[int, int, int] = IMAGENET,
 ) -> None:
     """Register a network, here and for ``gluoncv.model_zoo.get_model``.
 
@@ -136,13 +141,13 @@ def register(
     ----------
     name : str
         Name in the literature.
-    build, architecture, options, flexible, source, preset, classes, stored
+    build, architecture, options, flexible, source, preset, classes, stored, input_shape
         As in `RegisteredNetwork`. The fields of `options`, and of `architecture` for a `flexible` network, are the keyword arguments of
         `get_model` for this network.
     alias : str or None
         Name in other libraries; not listed.
     """
-    network = RegisteredNetwork(name, build, architecture, options, flexible, source, preset, classes, stored)
+    network = RegisteredNetwork(name, build, architecture, options, flexible, source, preset, classes, stored, input_shape)
     for known in (name, alias or name):
         key = network_key(known)
         if _NETWORKS.setdefault(key, network) is not network:

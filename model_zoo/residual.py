@@ -16,33 +16,37 @@ To add a network:
 
 import dataclasses
 import functools
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
 from bmx_melius.nn.channelwise import PReLU
 from bmx_melius.nn.methods.abc_net import ABCConv2D
+from bmx_melius.nn.methods.adabin import AdaBinConv2D, Maxout
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.nn.methods.bwn import BWNConv2D
 from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.ir_net import IRNetConv2D
 from bmx_melius.nn.methods.lq_net import LQConv2D
 from bmx_melius.nn.methods.reactnet import RPReLU
+from bmx_melius.nn.methods.recu import ReCUConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from . import units
 from .layer_options import NetworkOptions
 from .padding import padded_features
-from .registry import BMXNET_V2, register
+from .registry import BMXNET_V2, CIFAR, IMAGENET, register
 from .stems import add_stem, norm_activation_pool, norm_pool, pool_norm
 from .units import MethodOptions, Part, ResNetOptions, UnitPlace, chain
 from .zoo_network import ZooNetwork
 
 DEPTHS = {18: (4, 4, 4, 4), 34: (6, 8, 12, 6)}  # units per stage
+OF_CIFAR = {20: (6, 6, 6)}
 WIDTHS = (1, 2, 4, 8)  # channels of a stage / channels after the stem
 
 
@@ -77,8 +81,10 @@ class ResidualRow:
         ``before``, and ``units`` for a sequence of all units.
     alias : str or None
         Name in BMXNet-v2.
-    source, preset : str or None
-        Paper or code, and protocol of its authors, as in `model_zoo.registry.RegisteredNetwork`.
+    depths : dict of int to tuple of int
+        Units per stage of the networks of this row, by their depth.
+    source, preset, classes, input_shape
+        Paper or code, protocol of its authors, and others as in `model_zoo.registry.RegisteredNetwork`.
     """
 
     unit: Part
@@ -94,8 +100,11 @@ class ResidualRow:
     prefix: str = 'methodresnet'
     names: Optional[Tuple[str, ...]] = None
     alias: Optional[str] = None
+    depths: Mapping[int, Tuple[int, ...]] = dataclasses.field(default_factory=lambda: DEPTHS)
     source: Optional[str] = None
     preset: Optional[str] = None
+    classes: int = 1000
+    input_shape: Tuple[int, int, int] = IMAGENET
 
 
 # --- blocks ---------------------------------------------------------------------------------------------------------------------------
@@ -313,6 +322,30 @@ _preactivated = functools.partial(ResidualRow, units_per_block=2, shortcut=units
 # Float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU.
 _few_bit_weights = functools.partial(ResidualRow, units_per_block=2, shortcut=units.projected_shortcut, after_sum=units.relu)
 
+# Networks of IR-Net, which ReCU and AdaBin have taken over: convolution and BN, addition, and then the activation; a BN before the output.
+# For CIFAR with three stages and shortcuts without weights.
+_activated = functools.partial(ResidualRow, head=(units.norm,), options=MethodOptions(clip_threshold=None))
+_of_cifar = functools.partial(
+    _activated,
+    depths=OF_CIFAR,
+    shortcut=units.sampled_shortcut,
+    options=dataclasses.replace(units.CIFAR_OPTIONS, clip_threshold=None),
+    classes=10,
+    input_shape=CIFAR,
+)
+
+
+def _stem_with(activation):
+    return functools.partial(add_stem, end=functools.partial(norm_activation_pool, activation=activation), normalized=True)
+
+
+_hard_tanh = {'after_sum': units.tanh_after_sum, 'stem': _stem_with(units.hard_tanh)}
+_maxout = {'after_sum': units.maxout_after_sum, 'stem': _stem_with(Maxout)}
+_IR_NET = {'unit': units.convolution_and_norm(IRNetConv2D), **_hard_tanh, 'source': 'arXiv:1909.10788', 'preset': 'ir-net'}
+_RECU = {'unit': units.convolution_and_norm(ReCUConv2D), **_hard_tanh, 'source': 'arXiv:2103.12369', 'preset': 'recu'}
+_ADABIN = {'unit': units.convolution_and_norm(AdaBinConv2D), **_maxout, 'source': 'arXiv:2208.08084', 'preset': 'adabin'}
+_UP_TO_ONE = {'clip_threshold': 1.0}
+
 _prelu_stem_end = functools.partial(norm_activation_pool, activation=PReLU)
 
 NETWORKS = {
@@ -443,6 +476,12 @@ NETWORKS = {
         source='arXiv:2003.11535',
         preset='real-to-binary',
     ),
+    'resnet{}_irnet': _activated(**_IR_NET, shortcut=units.projected_shortcut),
+    'resnet20_irnet': _of_cifar(**_IR_NET),
+    'resnet{}_recu': _activated(**_RECU, shortcut=units.projected_shortcut, options=MethodOptions(**_UP_TO_ONE)),
+    'resnet20_recu': _of_cifar(**_RECU, shortcut=units.averaged_shortcut, options=dataclasses.replace(units.CIFAR_OPTIONS, **_UP_TO_ONE)),
+    'resnet{}_adabin': _activated(**_ADABIN, shortcut=units.pooled_shortcut, options=MethodOptions(**_UP_TO_ONE)),
+    'resnet20_adabin': _of_cifar(**_ADABIN, options=dataclasses.replace(units.CIFAR_OPTIONS, **_UP_TO_ONE)),
     'reactnet{}': ResidualRow(
         units.reactnet_unit,
         after_sum=lambda place, options: RPReLU(place.channels),
@@ -454,7 +493,7 @@ NETWORKS = {
 }
 
 for _name, _row in NETWORKS.items():
-    for _depth, _layers in DEPTHS.items():
+    for _depth, _layers in _row.depths.items():
         register(
             _name.format(_depth),
             ResidualNetwork,
@@ -463,4 +502,6 @@ for _name, _row in NETWORKS.items():
             alias=_row.alias and _row.alias.format(_depth),
             source=_row.source,
             preset=_row.preset,
+            classes=_row.classes,
+            input_shape=_row.input_shape,
         )

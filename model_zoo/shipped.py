@@ -55,6 +55,7 @@ def add(row: StoredNetwork) -> None:
         preset=base.preset,
         classes=row.model['classes'],
         stored=row,
+        input_shape=(row.input['channels'], row.input['size'], row.input['size']),
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any, Callable, Mapping, Optional, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
-from bmx_melius.nn.channels import GroupedConv2D
+from bmx_melius.nn.channels import GroupedConv2D, concat
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
 from bmx_melius.nn.layers import BinaryConv2D, QActivation, QConv2D
+from bmx_melius.nn.methods.adabin import Maxout
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
@@ -71,6 +72,10 @@ class MethodOptions(NetworkOptions):
     """Arguments of `model_zoo.get_model` for ResNets of other methods; with ResNet's stem, as in the cited papers."""
 
     initial_layers: str = 'imagenet'
+
+
+# Of networks for images of CIFAR.
+CIFAR_OPTIONS = MethodOptions(initial_layers='thumbnail', init_features=16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +203,33 @@ def averaged_projection(place: UnitPlace, options: MethodOptions) -> HybridBlock
     return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), _pool(place))
 
 
+class PaddedChannels(HybridBlock):
+    """Append `before` and `after` channels of zeros to a map: (N, C, H, W) -> (N, before + C + after, H, W), with at most C each."""
+
+    def __init__(self, before: int, after: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._before, self._after = before, after
+
+    def hybrid_forward(self, F, x):
+        first, last = (F.slice_axis(x, axis=1, begin=0, end=number) * 0 for number in (self._before, self._after))
+        return concat(F, first, x, last)
+
+
+def _padded_to(place):
+    before = (place.channels - place.in_channels) // 2
+    return PaddedChannels(before, place.channels - place.in_channels - before)
+
+
+def sampled_shortcut(place: UnitPlace, options: MethodOptions) -> HybridBlock:
+    """Return the choice of every second row and column, and channels of zeros on both sides (ResNet, option A, as for CIFAR)."""
+    return chain(nn.MaxPool2D(1, place.stride) if place.stride > 1 else None, _padded_to(place))
+
+
+def averaged_shortcut(place: UnitPlace, options: MethodOptions) -> HybridBlock:
+    """Return 2x2 average pooling, and channels of zeros on both sides (ReCU, for CIFAR)."""
+    return chain(_pool(place), _padded_to(place))
+
+
 def _pool(place):
     return average_pool(place.stride) if place.stride > 1 else None
 
@@ -290,9 +322,12 @@ def reactnet_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     return chain(Shift(place.in_channels), place.binary_conv(options, **BIREAL_CONVOLUTION), options.norm())
 
 
-def convolution_and_norm(layer: Type[BinaryConv2D]) -> Part:
-    """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN."""
-    return lambda place, options: chain(place.binary_conv(options, layer), options.norm())
+def convolution_and_norm(layer: Type[BinaryConv2D], **arguments: Any) -> Part:
+    """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN.
+
+    `arguments` are those of the layer.
+    """
+    return lambda place, options: chain(place.binary_conv(options, layer, **arguments), options.norm())
 
 
 def norm_and_convolution(layer: Type[BinaryConv2D]) -> Part:
@@ -344,6 +379,16 @@ def norm(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
 def relu(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     """Return a ReLU."""
     return nn.Activation('relu')
+
+
+def tanh_after_sum(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
+    """Return hard tanh."""
+    return hard_tanh()
+
+
+def maxout_after_sum(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
+    """Return the Maxout of AdaBin."""
+    return Maxout(place.channels)
 
 
 def norm_and_relu(place: UnitPlace, options: NetworkOptions) -> HybridBlock:

@@ -21,8 +21,6 @@ from bmx_melius.graph.tracing import read_graph  # noqa: E402
 from model_zoo import get_model, get_model_list  # noqa: E402
 from model_zoo.registry import find  # noqa: E402
 
-IMAGE = (1, 3, 224, 224)
-
 
 def layers_of(graph):
     """Yield the `ZooLayer` of each convolution and dense layer of a network, 1-D and 3-D maps excluded.
@@ -47,8 +45,9 @@ def layers_of(graph):
 
 def zoo_layers():
     """Return the different layers of all networks of the registry as the content of the file, a dict; those with weights are small."""
-    names = [name for name in get_model_list() if find(name).stored is None]
-    found = {layer for name in names for layer in layers_of(read_graph(get_model(name), IMAGE))}
+    networks = [find(name) for name in get_model_list() if find(name).stored is None]
+    graphs = (read_graph(get_model(network.name), (1, *network.input_shape)) for network in networks)
+    found = {layer for graph in graphs for layer in layers_of(graph)}
     return {
         'columns': list(COLUMNS),
         **{kind: sorted(list(layer.numbers) for layer in found if layer.kind == kind) for kind in ('binary', 'float')},

@@ -13,11 +13,11 @@ examples:
   bmx-melius models resnet18 --json         # those whose names contain it
   bmx-melius models --pretrained            # those with weights
 
-Accuracies on ImageNet, top-1, are published by others: this project has not trained on it. One in brackets is for other options, which
---json gives. Of networks whose weights ship with this project, it is the accuracy of these on the test images that the table names.
-OPs and size are for the default options, 1000 classes and images of 224 x 224, or for the weights and their images: OPs = BOPs / 64 +
-FLOPs, a binary weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers,
-`bmx-melius tables` all published figures.
+Accuracies on ImageNet, top-1, or on the data that the table names, are published by others: this project has not trained on them. One in
+brackets is for other options, which --json gives. Of networks whose weights ship with this project, it is the accuracy of these on the test
+images that the table names. OPs and size are for the default options and images of the size in the table: OPs = BOPs / 64 + FLOPs, a binary
+weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers, `bmx-melius tables` all
+figures of the MeliusNet paper.
 """
 
 
@@ -40,7 +40,7 @@ def add_parser(commands):
 def run(arguments, output):
     """Print a table or a JSON list. Raises `UserError` if no network matches."""
     from model_zoo import get_model_list, list_models
-    from model_zoo.listing import INPUT_SIZE, describe
+    from model_zoo.listing import describe
 
     names = list_models(arguments.pattern, arguments.pretrained)
     if not names:
@@ -50,10 +50,10 @@ def run(arguments, output):
         )
     listed = [describe(name) for name in names]
     if arguments.json:
-        print_json([_fields(network, INPUT_SIZE) for network in listed], output)
+        print_json([_fields(network) for network in listed], output)
         return
     headings = ('network', 'top-1 %', 'OPs (1e8)', 'MB', 'input', 'accuracy from', 'network from', 'weights')
-    print(table(headings, [_row(network, INPUT_SIZE) for network in listed], '<>>>><<<'), file=output)
+    print(table(headings, [_row(network) for network in listed], '<>>>><<<'), file=output)
     if any(network.weights for network in listed):
         print('\nweights: get_model(NAME, pretrained=SOURCE), or --use-pretrained SOURCE; downloaded when they are first used', file=output)
     if any(network.stored for network in listed):
@@ -62,7 +62,7 @@ def run(arguments, output):
         )
 
 
-def _fields(network, size):
+def _fields(network):
     """Return a JSON object."""
     weights = [
         {'pretrained': one.kind, 'top1': one.top1, 'top5': one.top5, 'licence': one.licence, 'source': one.source, 'url': one.url}
@@ -76,22 +76,21 @@ def _fields(network, size):
     return {
         'name': network.name,
         'source': network.source,
-        'input_shape': [1, stored.input['channels'], *[stored.input['size']] * 2] if stored else [1, 3, size, size],
+        'input_shape': [1, *network.input_shape],
         **{key: network.counts and network.counts[key] for key in ('bops', 'flops', 'ops', 'size_bytes')},
         'accuracies': accuracies,
         'weights': weights,
     }
 
 
-def _row(network, size):
+def _row(network):
     counts, best, stored = network.counts, network.accuracies[0] if network.accuracies else None, network.stored
-    size = stored.input['size'] if stored else size
     return (
         network.name,
         f'{stored.top1:.2f}' if stored else best and (f'({best.top1})' if best.options else best.top1),
         counts and f'{counts["ops"] / 1e8:.2f}',
         counts and f'{counts["size_bytes"] / 2**20:.2f}',
-        f'{size} x {size}' if counts else None,
+        ' x '.join(map(str, network.input_shape[1:])) if counts else None,
         f'this project, {stored.data}' if stored else best and best.source,
         network.source,
         f'ships with it, {stored.licence}'

@@ -192,6 +192,7 @@ class QuantizedConvolution:
 
     settings: Type[Binarization] = Binarization  # subclasses may replace these two
     facts_of_method: Dict[str, object] = {}  # for the mark, in place of the quantizer's facts
+    centres_weights = False  # whether signs are those of weights minus a mean, so that they may differ from the signs of the weights
 
     @hands_on(Binarization, nn.Conv2D, HybridBlock)
     def __init__(

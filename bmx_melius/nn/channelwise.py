@@ -17,6 +17,7 @@ import numpy as np
 from mxnet.gluon import HybridBlock
 
 from .marks import PRELU, SCALE, SHIFT, mark
+from .quantizers import Array
 
 
 class _Channelwise(HybridBlock):
@@ -34,13 +35,15 @@ class _Channelwise(HybridBlock):
         super().cast('float32' if np.dtype(dtype) == np.float16 else dtype)
 
 
-def _normalized(F, x, scale, shift, zeros, role, fix_scale=False):
-    with mark(role):
-        return F.BatchNorm(x, scale, shift, zeros, zeros, eps=1, fix_gamma=fix_scale, use_global_stats=True, name='fwd')
+def affine(F: Any, x: Array, scale: Array, shift: Array, zeros: Array, fix_scale: bool = False) -> Array:
+    """Return ``x * scale + shift`` for numbers per channel, (C,), and a parameter ``zeros`` of this shape."""
+    return F.BatchNorm(x, scale, shift, zeros, zeros, eps=1, fix_gamma=fix_scale, use_global_stats=True, name='fwd')
 
 
-def _scaled(F, x, scale, zeros):
-    return _normalized(F, x, scale, F.zeros_like(scale), zeros, SCALE)
+def scaled(F: Any, x: Array, scale: Array, zeros: Array) -> Array:
+    """Return ``x * scale`` for numbers per channel, (C,), and a parameter ``zeros`` of this shape."""
+    with mark(SCALE):
+        return affine(F, x, scale, F.zeros_like(scale), zeros)
 
 
 class Scale(_Channelwise):
@@ -71,7 +74,7 @@ class Scale(_Channelwise):
         super().__init__(channels, 'scale', initial, prefix, params)
 
     def hybrid_forward(self, F, x, scale, zeros):
-        return _scaled(F, x, scale, zeros)
+        return scaled(F, x, scale, zeros)
 
 
 class Shift(_Channelwise):
@@ -101,7 +104,8 @@ class Shift(_Channelwise):
         super().__init__(channels, 'shift', 0.0, prefix, params)
 
     def hybrid_forward(self, F, x, shift, zeros):
-        return _normalized(F, x, F.ones_like(shift), shift, zeros, SHIFT, fix_scale=True)
+        with mark(SHIFT):
+            return affine(F, x, F.ones_like(shift), shift, zeros, fix_scale=True)
 
 
 class PReLU(_Channelwise):
@@ -133,6 +137,6 @@ class PReLU(_Channelwise):
 
     def hybrid_forward(self, F, x, slope, zeros):
         positive = F.Activation(x, act_type='relu')
-        negative = _scaled(F, F.minimum(x, 0), slope, zeros)
+        negative = scaled(F, F.minimum(x, 0), slope, zeros)
         with mark(PRELU):
             return positive + negative

@@ -112,6 +112,28 @@ def filter_magnitude(F: Any, weight: Array) -> Array:
     return everywhere(F, F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True), weight)
 
 
+def centred(F: Any, weight: Array) -> Array:
+    """Return each filter minus its mean."""
+    return weight - everywhere(F, F.mean(weight, axis=0, exclude=True, keepdims=True), weight)
+
+
+def deviation(F: Any, centred: Array, unbiased: bool = True, epsilon: float = TINY**2) -> Array:
+    """Return the deviation of each filter, given minus its mean, in an array of the shape of the weight.
+
+    Parameters
+    ----------
+    unbiased : bool
+        Divide the sum of squares by n - 1, not n.
+    epsilon : float
+        Lower limit of the square of the deviation.
+    """
+    squares = F.sum(F.square(centred), axis=0, exclude=True, keepdims=True)
+    number = F.sum(F.ones_like(centred), axis=0, exclude=True, keepdims=True)
+    if unbiased:
+        number = F.maximum(number - 1, 1)
+    return everywhere(F, F.sqrt(F.maximum(squares / number, epsilon)), centred)
+
+
 def everywhere(F: Any, value: Array, array: Array) -> Array:
     """Return `value`, whose axes may have length 1, in the shape of `array`. With other broadcasts shape inference fails."""
     return F.broadcast_mul(value, F.ones_like(array))

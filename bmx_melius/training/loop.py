@@ -21,6 +21,7 @@ from ..distributed.workers import Workers
 from ..errors import UserError, did_you_mean, last_line
 from ..files.folder_lock import locked
 from ..files.io import remove_leftovers
+from ..nn.methods.schedules import begin_epoch
 from ..nn.methods.updates import finish_update
 from ..reporting import LOG, ProgressLine, showing_messages
 from .fit_arguments import check_arguments, naming_arguments
@@ -116,6 +117,7 @@ class Training:
             if self.stops_early:
                 LOG.info('stopped early: no epoch after epoch %d is better on the validation images', self.progress.best['epoch'])
                 return
+            begin_epoch(self.net, epoch / self.num_epochs)
             self._started = time.time()
             yield epoch
 

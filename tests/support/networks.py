@@ -12,11 +12,16 @@ SIZED = (
     *(f'binary_vgg{depth}' for depth in (11, 13, 16, 19)),
     'resnet18_xnorpp',
     'resnet34_xnorpp',
+    'vgg_small_irnet',
+    'vgg_small_recu',
+    'vgg_small_adabin',
 )  # networks that accept one size of images
 # Of more blocks, otherwise like a network that is tested each time.
 _LONG = {'meliusnet29', 'meliusnet42', 'meliusnet59', 'binary_densenet37', 'binary_densenet45', 'birealnet34', 'resnet_e34'}
 DEEPER = {'quicknet_large', 'resnet34_benn', 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
-DEEPER |= {pattern.format(34) for pattern in NETWORKS} - _LONG
+DEEPER |= {pattern.format(34) for pattern in NETWORKS if '{}' in pattern} - _LONG
+# the layers of one network and the structure of another
+DEEPER |= {'resnet18_irnet', 'resnet18_adabin', 'resnet20_adabin', 'resnet20_recu', 'vgg_small_irnet', 'vgg_small_recu'}
 OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
 NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 'lqnet', 'syq')  # methods that take much time
 

@@ -305,6 +305,9 @@ TRAINED = {  # preset -> the smallest network of its method, and its options
     'syq': ('resnet18_syq_w1a2', NARROW),
     'dorefa': ('resnet18_dorefa_w2a2', NARROW),
     'ttq': ('resnet18_ttq', NARROW),
+    'ir-net': ('resnet20_irnet', NARROW),
+    'recu': ('resnet20_recu', NARROW),
+    'adabin': ('resnet20_adabin', NARROW),
 }
 
 

@@ -167,6 +167,19 @@ PRESETS = {
     'syq': {**TENSORPACK, 'lr': 0.0001, 'num_epochs': 60, 'batch_size': 32, 'lr_decay_epoch': [28, 42]},
     'dorefa': {**TENSORPACK, 'lr': 0.0002, 'num_epochs': 90, 'batch_size': 256, 'lr_decay_epoch': [60, 75], 'augmentation': 'high'},
     'ttq': {**TENSORPACK, 'lr': 0.0001, 'num_epochs': 100, 'batch_size': 128, 'lr_decay_epoch': [56, 64]},
+    'ir-net': {
+        **STEP,
+        'optimizer': 'nag',
+        'lr': 0.8,
+        'wd': 1e-5,
+        'warmup_epochs': 4,
+        'num_epochs': 100,
+        'batch_size': 2048,
+        'lr_decay_epoch': [30, 60, 90],
+        'augmentation': 'high',
+    },
+    'recu': {**PROTOCOL, 'optimizer': 'sgd', 'lr': 0.1, 'wd': 1e-4, 'warmup_epochs': 5, 'num_epochs': 200, 'batch_size': 512},
+    'adabin': {**PROTOCOL, 'optimizer': 'sgd', 'lr': 0.1, 'wd': 1e-5, 'warmup_epochs': 0, 'num_epochs': 120, 'batch_size': 256},
     # Of no paper: for some hundred photos and a CPU. 128 pixels cost a third of 224; small batches make more updates of few images, at a
     # rate scaled by the square root of the batch size, as for a preset on small datasets; 40 epochs, a third of the paper's.
     'photos': {**PROTOCOL, 'input_size': 128, 'batch_size': 16, 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'num_epochs': 40},

@@ -36,7 +36,9 @@ FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of
 TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
 LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
 REAL_INPUTS = {'binary_alexnet': 0, 'binary_vgg11': 0, 'binet18': 16}  # of some layers with binary weights, and the binary layers
+ADAPTIVE = ('resnet18_adabin', 'resnet20_adabin', 'vgg_small_adabin')  # with sums of windows beside binary convolutions
 BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 19, 'resnet18_cbcn': 16, 'resnet18_benn': 2 * 16}  # and their binary layers
+OF_OTHER_LAYERS = {*LOW_BIT, *ADAPTIVE, *BASES, *REAL_INPUTS}
 
 
 def make_statistics_hostile(net):
@@ -95,7 +97,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *cases([name for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, *REAL_INPUTS)], None),
+        *cases([name for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in OF_OTHER_LAYERS], None),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -163,6 +165,17 @@ def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(nam
             parameter.set_data(nd.array([0.5, 0.8]))
     quantized_shortcuts = 3 if name in ('resnet18_hwgq', 'resnet18_lqnet_w1a2') else 0
     check_one_operator(net, SMALL, convert, 16 + quantized_shortcuts, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize('name', cases(ADAPTIVE))
+def test_networks_of_two_values_that_are_not_opposites_become_one_operator_that_gives_mxnets_logits(name, convert):
+    net = initialized(get_model(name, classes=10, **{'initial_layers': 'thumbnail', **of_size(name, 16)}), SMALL, mx.init.Xavier())
+    for key, parameter in net.collect_params().items():
+        if '_twovalues' in key and not key.endswith('zeros'):
+            parameter.set_data(parameter.data() + nd.random.uniform(-0.4, 0.4, (1,)))
+        elif key.endswith(('running_mean', 'beta')):  # otherwise thresholds are 0, and so are exact sums before them
+            parameter.set_data(nd.random.normal(scale=0.3, shape=parameter.shape))
+    check_one_operator(net, SMALL, convert, 5 if 'vgg' in name else 18 if '20' in name else 16, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize('name', FLOAT_ACTIVATIONS)

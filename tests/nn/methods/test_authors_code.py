@@ -10,14 +10,18 @@ from support.authors_arrays import assert_same, learned, read_cases
 from support.equations import conv
 from support.small_networks import sequence
 
+from bmx_melius.nn.methods.adabin import AdaBinConv2D
 from bmx_melius.nn.methods.bnn import clip_latent_weights
 from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.group_net import BASES
+from bmx_melius.nn.methods.ir_net import IRNetConv2D
+from bmx_melius.nn.methods.recu import ReCUConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from model_zoo import quicknet
+from model_zoo.registry import find
 from model_zoo.residual import NETWORKS, Residual, ResidualArchitecture, ResidualNetwork
 from model_zoo.units import UnitPlace
 
@@ -35,8 +39,21 @@ def residual(name, channels, in_channels, stride, total_stride, **changes):
     return Residual((UnitPlace(channels, in_channels, stride, total_stride),), NETWORKS[name], options_of(name, **changes))
 
 
-def network(name, *layers, **changes):
-    return ResidualNetwork(ResidualArchitecture(layers, NETWORKS[name]), options_of(name, **changes), classes=5)
+def network(name, *layers, classes=5, **changes):
+    return ResidualNetwork(ResidualArchitecture(layers, NETWORKS[name]), options_of(name, **changes), classes=classes)
+
+
+def at(number):
+    """The arguments of convolutions of IR-Net, ReCU and AdaBin whose scheduled number, t or tau, is this one from the start."""
+    return {**UNPADDED, ('tau_at_start' if number in (0.85, 0.98) else 'slope_at_start'): number}
+
+
+def small_vgg(name, number):
+    network = find(name)
+    arguments = {key: value for key, value in network.architecture.arguments.items() if key != 'slope_at_start'}
+    architecture = dataclasses.replace(network.architecture, arguments=arguments)
+    options = dataclasses.replace(network.options, init_features=4, input_size=16, conv_kwargs=at(number))
+    return network.build(architecture, options, classes=5)
 
 
 def stem(name, **changes):
@@ -105,6 +122,18 @@ def of_reactnet(names):
     return sorted(names, key=place)
 
 
+def of_ir_net(names):
+    """With the shortcut of a block after its first unit."""
+    modules = ('conv1', 'bn1', 'downsample', 'nonlinear1', 'conv2', 'bn2', 'nonlinear2')
+
+    def place(name):
+        block, module = re.match(r'(layer\d+\.\d+\.)?(\w+)', name).groups()
+        first = next(index for index, other in enumerate(names) if other.startswith(block or module))
+        return first, modules.index(module) if block else 0
+
+    return sorted(names, key=place)
+
+
 def of_caffe(layers):
     """The parameters of HWGQ's layers, a shortcut's before the units' beside it."""
     ordered = []
@@ -117,7 +146,8 @@ def of_caffe(layers):
 
 
 BINARY_WEIGHTS_OF_BNN = re.compile(r'layer\d\.\d\.(conv\d|downsample\.0)\.weight')
-ORDERS = {'bnn': of_bnn, 'cbcn': of_cbcn, 'group_net': of_group_net, 'reactnet': of_reactnet}
+ORDERS = dict.fromkeys(('adabin', 'ir_net', 'recu'), of_ir_net)
+ORDERS.update({'bnn': of_bnn, 'cbcn': of_cbcn, 'group_net': of_group_net, 'reactnet': of_reactnet})
 PARAMETERS = {'hwgq': of_caffe}
 CHANGED_WEIGHTS = {  # as after each update
     'bnn': lambda case: {name: np.clip(value, -1, 1) for name, value in case.weights.items() if BINARY_WEIGHTS_OF_BNN.match(name)},
@@ -142,6 +172,20 @@ CHANGED_WEIGHTS = {  # as after each update
         ('group_net', 'first stage', lambda: network('groupnet{}', 4, 2, 2, 2, init_features=4, bits=32)),
         # without the ReLU, the pooling and the classifier after the last stage
         ('hwgq', 'stages', lambda: sequence(*network('resnet{}_hwgq', 4, 4, init_features=8).features[:5])),
+        ('ir_net', 'early layer', lambda: IRNetConv2D(6, 3, 1, 1, **at(0.1))),
+        ('ir_net', 'late layer', lambda: IRNetConv2D(6, 3, 1, 1, **at(3.0))),
+        ('ir_net', 'cifar network', lambda: network('resnet20_irnet', 2, 2, 2, classes=10, conv_kwargs=at(0.1))),
+        ('ir_net', 'network', lambda: network('resnet{}_irnet', 2, 2, 2, 2, **{**RESNET, 'conv_kwargs': at(3.0)})),
+        ('ir_net', 'vgg', lambda: small_vgg('vgg_small_irnet', 3.0)),
+        ('recu', 'early layer', lambda: ReCUConv2D(6, 3, 1, 1, **at(0.85))),
+        ('recu', 'late layer', lambda: ReCUConv2D(6, 3, 1, 1, **at(0.98))),
+        ('recu', 'cifar network', lambda: network('resnet20_recu', 2, 2, 2, classes=10, conv_kwargs=at(0.85))),
+        ('recu', 'network', lambda: network('resnet{}_recu', 2, 2, 2, 2, **{**RESNET, 'conv_kwargs': at(0.98)})),
+        ('recu', 'vgg', lambda: small_vgg('vgg_small_recu', 0.98)),
+        ('adabin', 'early layer', lambda: AdaBinConv2D(6, 3, 1, 1, **at(0.1))),
+        ('adabin', 'late layer', lambda: AdaBinConv2D(6, 3, 1, 1, **at(3.0))),
+        ('adabin', 'cifar network', lambda: network('resnet20_adabin', 2, 2, 2, classes=10, conv_kwargs=at(0.1))),
+        ('adabin', 'network', lambda: network('resnet{}_adabin', 2, 2, 2, 2, **{**RESNET, 'conv_kwargs': at(3.0)})),
         ('quicknet', 'network', small_quicknet),
         ('reactnet', 'block', lambda: residual('reactnet{}', 4, 4, 1, 4, conv_kwargs=UNPADDED)),
         ('reactnet', 'halving block', lambda: residual('reactnet{}', 8, 4, 2, 8, conv_kwargs=UNPADDED)),

@@ -40,6 +40,7 @@ from .binary import flat_if_dense, pad_value_of, value_read_by
 from .maps_3d import convolution
 
 _WEIGHTS_OF_BITS = ('dorefa', 'ttq')  # methods of weights with several bits
+_WEIGHTS_OF_LEVELS = ('adabin', 'ttq')  # methods of weights with other levels than opposites or multiples of a number
 
 
 def low_bit_layer(builder, node, role, **attributes):
@@ -184,7 +185,7 @@ def _weight_parts(network, node):
     multiplied = (0.5 if int(node.marks.get('offset', 0)) else 1) * (2 if node.marks.get('encoding') == 'bit' else 1)
     constant = network.constant(network.sources(node)[1])  # the layer multiplies the quantized weight by this
     weight, bits = constant.astype(np.float64) / multiplied, marked_bits(node)
-    if node.marks.get('method') == 'ttq':
+    if node.marks.get('method') in _WEIGHTS_OF_LEVELS:
         return weight_parts(weight)
     if bits > 1:
         highest = 2**bits - 1
