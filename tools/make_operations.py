@@ -5,6 +5,7 @@ The header is tracked by git because CMake builds the engine without Python.
 `make operations` runs it; tests/deployment/program/test_operation_table.py says when its results are stale.
 """
 
+import collections
 import pathlib
 import sys
 import textwrap
@@ -53,11 +54,14 @@ def _enumeration(name, members):
 
 
 def _all_attributes():
-    """Return the attributes of all operations: name -> limits, the same for every operation that has it."""
-    found = {}
+    """Return the attributes of all operations with their limits, which operations may have in common: (name, limits) -> constant."""
+    found, counts = {}, collections.Counter()
     for row in OPERATIONS.values():
-        for name, allowed in row.attributes.items():
-            assert found.setdefault(name, allowed) == allowed, name
+        for attribute in row.attributes.items():
+            if attribute not in found:
+                name = attribute[0]
+                counts[name] += 1
+                found[attribute] = f'k{_camel(name)}' + (str(counts[name]) if counts[name] > 1 else '')
     return found
 
 
@@ -65,12 +69,13 @@ def _camel(name):
     return ''.join(part.title() for part in name.split('_'))
 
 
-def _attribute(name, low, high):
-    return f'inline constexpr AttributeRow k{_camel(name)} = {{"{name}", &AttributeValues::{name}, {low}, {high}}};'
+def _attribute(constant, name, low, high):
+    return f'inline constexpr AttributeRow {constant} = {{"{name}", &AttributeValues::{name}, {low}, {high}}};'
 
 
-def _attributes(name, row):
-    text = f'inline constexpr AttributeRow k{_camel(name)}Attributes[] = {{{", ".join(f"k{_camel(one)}" for one in row.attributes)}}};'
+def _attributes(name, row, constants):
+    listed = ', '.join(constants[attribute] for attribute in row.attributes.items())
+    text = f'inline constexpr AttributeRow k{_camel(name)}Attributes[] = {{{listed}}};'
     return textwrap.fill(text, WIDTH, subsequent_indent='    ')
 
 
@@ -127,7 +132,10 @@ def header():
     codes = [row.opcode for row in OPERATIONS.values()]
     rows = [str(codes.index(code) if code in codes else -1) for code in range(max(codes) + 1)]
     attributes = _all_attributes()
-    members = ''.join(f'    int {name} = {max(low, 0)};\n' for name, (low, _) in attributes.items())
+    defaults = {}
+    for name, (low, _) in attributes:
+        defaults.setdefault(name, max(low, 0))
+    members = ''.join(f'    int {name} = {default};\n' for name, default in defaults.items())
     names = ', '.join(f'Op::{name}' for name in operation_table.EPILOGUE)
     shapes = [f'{name}_shape' for name in SHAPES]
     max_arrays = max(len(row.arrays) for row in OPERATIONS.values())
@@ -167,8 +175,9 @@ enum class ViewKind {{none, channels, shape}};
 enum class Products {{none, floats, binary, int8}};
 
 // The range of results that are integers: of the bits 0 or `low` and 1, of sums of signs, the limits that attributes
-// give, the sum of the ranges of the inputs, what these cover together. None if the results are real numbers.
-enum class RangeRule {{none, bits, sums, limits, total, merged}};
+// give, 0 to the number of thresholds, the sum of the ranges of the inputs, what these cover together. None if the
+// results are real numbers.
+enum class RangeRule {{none, bits, sums, limits, counts, total, merged}};
 
 inline constexpr Op kEpilogueOperations[] = {{{names}}};
 
@@ -211,9 +220,9 @@ struct OperationRow {{
 
 // Attributes with their limits, and the attributes of each operation.
 namespace attributes {{
-{nl.join(_attribute(name, *allowed) for name, allowed in attributes.items())}
+{nl.join(_attribute(constant, name, *allowed) for (name, allowed), constant in attributes.items())}
 
-{nl.join(_attributes(name, row) for name, row in OPERATIONS.items() if row.attributes)}
+{nl.join(_attributes(name, row, attributes) for name, row in OPERATIONS.items() if row.attributes)}
 }}  // namespace attributes
 
 inline constexpr OperationRow kOperations[] = {{

@@ -146,7 +146,9 @@ def _marks(operation, x, planes):
     if operation.row.products == 'binary':
         return {**layer, 'bits': '1'}
     if operation.row.weight_levels:
-        return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': '32'}
+        return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': '32' if operation.row.products == 'floats' else '8'}
+    if operation.row.range == 'counts':
+        return {marks.ROLE: marks.ACTIVATION, 'bits': str(operation.attributes['thresholds'].bit_length()), 'method': 'round'}
     if operation.row.compares:
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(planes.bit_length()), 'method': 'sign' if planes == 1 else 'round'}
     return {}

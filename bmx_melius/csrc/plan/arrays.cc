@@ -33,40 +33,52 @@ std::vector<int32_t> Arrays::integers(size_t position, int64_t count) const {
     return {words_ + position, words_ + position + count};
 }
 
-std::vector<uint8_t> Arrays::level_numbers(int i, int64_t count) const {
+int64_t Arrays::weights_of(int i) const {
     const Attributes& a = operation(i).attributes;
-    const int64_t words = ceil_div(count, 32);
-    std::vector<uint8_t> numbers(count);
-    for (int plane = 0; plane < a.bits; plane++) {
-        const uint32_t* codes = bits(operation(i).arrays[0]) + plane * words;
-        for (int64_t j = 0; j < count; j++) {
-            numbers[j] |= (codes[j / 32] >> j % 32 & 1) << plane;
+    return int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
+}
+
+// Returns the weights that are stored as numbers of levels.
+template <class Number>
+std::vector<Number> Arrays::expanded(int i, const Number* levels) const {
+    const Attributes& a = operation(i).attributes;
+    const int64_t count = weights_of(i), words = ceil_div(count, 32);
+    const int positions = a.by_position ? a.taps() : 1;
+    std::vector<Number> weights(count);
+    int position = 0;
+    for (int64_t j = 0; j < count; j++) {
+        int number = 0;
+        for (int plane = 0; plane < a.bits; plane++) {
+            number |= (bits(operation(i).arrays[0])[plane * words + j / 32] >> j % 32 & 1) << plane;
         }
+        weights[j] = levels[(position << a.bits) + number];
+        position = position + 1 == positions ? 0 : position + 1;
     }
-    return numbers;
+    return weights;
 }
 
 std::vector<float> Arrays::conv_weights(int i) const {
     const Attributes& a = operation(i).attributes;
-    const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
+    const size_t* arrays = operation(i).arrays;
     if (row_of(operation(i).op).weight_levels) {
-        const int positions = a.by_position ? a.taps() : 1, levels = 1 << a.bits;
-        const std::vector<uint8_t> numbers = level_numbers(i, count);
-        const std::vector<float> table = vector(operation(i).arrays[1], int64_t(positions) * levels);
-        std::vector<float> weights(count);
-        for (int64_t j = 0; j < count; j++) {
-            weights[j] = table[j % positions * levels + numbers[j]];
-        }
-        return weights;
+        return expanded(i, vector(arrays[1], int64_t(a.by_position ? a.taps() : 1) << a.bits).data());
     }
+    const int64_t count = weights_of(i);
     if (!a.half) {
-        return vector(operation(i).arrays[0], count);
+        return vector(arrays[0], count);
     }
     std::vector<float> numbers(count);
     for (int64_t j = 0; j < count; j++) {
-        numbers[j] = float_of_half(bits(operation(i).arrays[0])[j / 2] >> j % 2 * 16 & 0xffff);
+        numbers[j] = float_of_half(bits(arrays[0])[j / 2] >> j % 2 * 16 & 0xffff);
     }
     return numbers;
+}
+
+std::vector<int8_t> Arrays::int8_weights(int i) const {
+    const size_t* arrays = operation(i).arrays;
+    const bool levels = row_of(operation(i).op).weight_levels;
+    const int8_t* stored = reinterpret_cast<const int8_t*>(words_ + arrays[levels ? 1 : 0]);
+    return levels ? expanded(i, stored) : std::vector<int8_t>(stored, stored + weights_of(i));
 }
 
 std::vector<uint32_t> Arrays::repeated_weights(int i) const {

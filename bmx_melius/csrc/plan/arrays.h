@@ -18,11 +18,13 @@ class Arrays {
     std::vector<float> vector(size_t position, int64_t count) const;
 
     std::vector<int32_t> integers(size_t position, int64_t count) const;
-    const int8_t* bytes(size_t position) const { return reinterpret_cast<const int8_t*>(words_ + position); }
 
     // Returns the weights of a float convolution, in the order of the file; expanded if they are stored as numbers of
     // levels.
     std::vector<float> conv_weights(int i) const;
+
+    // Returns the weights of a convolution of 8-bit integers likewise.
+    std::vector<int8_t> int8_weights(int i) const;
 
     // Returns the weights of a binary convolution with the weights of a plane repeated for all planes, or nothing if
     // there is one plane.
@@ -35,7 +37,9 @@ class Arrays {
 
   private:
     const Operation& operation(int i) const { return program_.operations()[i]; }
-    std::vector<uint8_t> level_numbers(int i, int64_t count) const;
+    int64_t weights_of(int i) const;
+    template <class Number>
+    std::vector<Number> expanded(int i, const Number* levels) const;
     int channels_into(int i) const { return static_cast<int>(program_.values()[operation(i).inputs[0]].channels); }
 
     const Program& program_;

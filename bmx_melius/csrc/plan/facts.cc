@@ -19,6 +19,8 @@ Range range_of(const Program& program, const Operation& operation, const std::ve
         }
         case RangeRule::limits:
             return {true, double(a.result_min), double(a.result_max)};
+        case RangeRule::counts:
+            return {true, 0, double(a.thresholds)};
         case RangeRule::total:
             for (size_t i = 1; i < operation.inputs.size(); i++) {
                 const Range& y = ranges[operation.inputs[i]];

@@ -103,6 +103,8 @@ class Fuser {
                 break;
             case Op::rescale:
             case Op::int8_conv:
+            case Op::level_int8_conv:
+            case Op::multi_threshold:
                 fuse_int8(i) || (add_single(i), true);
                 break;
             case Op::affine:
@@ -229,6 +231,8 @@ class Fuser {
 
     bool is(int i, Op op) const { return i >= 0 && operation(i).op == op; }
 
+    bool is_int8_conv(int i) const { return i >= 0 && row_of(operation(i).op).products == Products::int8; }
+
     bool makes_bytes(int i) const {
         return operation(i).attributes.result_min >= 0 && operation(i).attributes.result_max <= kMaxByte;
     }
@@ -238,7 +242,7 @@ class Fuser {
     bool fuse_int8(int i) {
         std::vector<int> operations;
         const int x = operation(i).inputs[0];
-        bool reads_planes = is_input(x) && fusion_.producer[x] < 0 && !is(i, Op::int8_conv);
+        bool reads_planes = is_input(x) && fusion_.producer[x] < 0 && (is(i, Op::affine) || is(i, Op::rescale));
         int next = i;
         const auto take = [&] {
             operations.push_back(next);
@@ -250,8 +254,8 @@ class Fuser {
                 return false;
             }
         }
-        if (is(next, Op::rescale)) {
-            if (!makes_bytes(next)) {
+        if (is(next, Op::rescale) || is(next, Op::multi_threshold)) {
+            if (is(next, Op::rescale) && !makes_bytes(next)) {
                 return false;
             }
             take();
@@ -263,17 +267,18 @@ class Fuser {
                 take();
             }
         }
-        if (!is(next, Op::int8_conv)) {
+        if (!is_int8_conv(next)) {
             return false;
         }
-        while (is(next, Op::int8_conv)) {
+        while (is_int8_conv(next)) {
             const bool continues = makes_bytes(next);
             take();
             if (!continues) {
                 break;
             }
         }
-        if (is(next, Op::max_pool)) {
+        const DataType type = type_of(operations.back());
+        if (is(next, Op::max_pool) && type == DataType::i16) {
             take();
         }
         const int result = value_of(operations.back());
@@ -281,7 +286,7 @@ class Fuser {
         if (!reads_planes) {
             reads.push_back(read(x));
         }
-        add({StepKind::int8, std::move(operations), std::move(reads), result, DataType::i16});
+        add({StepKind::int8, std::move(operations), std::move(reads), result, type});
         return true;
     }
 

@@ -105,6 +105,8 @@ class Lowering {
             case Op::rescale:
                 return rescale_step(kernels_.int8, source(group), rescaling_of(i, numbers_of(source(group))),
                                     output(group));
+            case Op::multi_threshold:
+                return multi_threshold_step(kernels_.int8, source(group), counted_of(i), output(group));
             case Op::integer_mean:
             case Op::integer_avg_pool:
                 return integer_mean_step(kernels_.int8, source(group), a, operation(i).op == Op::integer_mean,
@@ -253,6 +255,16 @@ class Lowering {
                                    operation(i).attributes, {numbers});
     }
 
+    CountedThresholds counted_of(int i) const {
+        const size_t* arrays = operation(i).arrays;
+        const int channels = channels_into(i), count = operation(i).attributes.thresholds;
+        CountedThresholds counted = {count, arrays_.vector(arrays[0], int64_t(count) * channels), {}};
+        for (int c = 0; c < channels; c++) {
+            counted.flips.push_back(arrays_.bits(arrays[1])[c / 32] >> c % 32 & 1);
+        }
+        return counted;
+    }
+
     StepPtr int8(const Group& group) const {
         Int8Spec spec;
         spec.kernels = kernels_.int8;
@@ -273,7 +285,9 @@ class Lowering {
             spec.before.shift = arrays_.vector(operation(i).arrays[1], channels_into(i));
             numbers = kRoundedFloats;
         }
-        if (op() == Op::rescale) {
+        if (op() == Op::multi_threshold) {
+            spec.counted = counted_of(group.operations[next++]);
+        } else if (op() == Op::rescale) {
             spec.rescaling = rescaling_of(group.operations[next++], numbers);
         } else {  // only rounds
             const int channels = spec.source.channels();
@@ -291,14 +305,14 @@ class Lowering {
             spec.shuffle_groups = operation(group.operations[next++]).attributes.groups;
         }
         spec.first = operation(group.operations[next]).inputs[0];
-        for (; next < group.operations.size() && op() == Op::int8_conv; next++) {
+        for (; next < group.operations.size() && row_of(op()).products == Products::int8; next++) {
             const int i = group.operations[next];
-            const size_t* arrays = operation(i).arrays;
+            const size_t* arrays = operation(i).arrays + (row_of(op()).weight_levels ? 2 : 1);  // after the weights
             const Attributes& a = operation(i).attributes;
             const int channels = channels_into(i);
-            spec.layers.push_back({a, channels, arrays_.bytes(arrays[0]), arrays_.integers(arrays[1], channels),
-                                   arrays_.integers(arrays[2], a.out_channels),
-                                   arrays_.integers(arrays[3], a.out_channels), program_.value_of(i)});
+            spec.layers.push_back({a, channels, arrays_.int8_weights(i), arrays_.integers(arrays[0], channels),
+                                   arrays_.integers(arrays[1], a.out_channels),
+                                   arrays_.integers(arrays[2], a.out_channels), program_.value_of(i)});
         }
         if (next < group.operations.size()) {
             spec.pools_after = true;

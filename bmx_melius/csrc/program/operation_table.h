@@ -27,7 +27,7 @@ constexpr int kFilterBlock = 64;
 constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
 constexpr int64_t kMaxMemory = kWide ? 4294967296 : 1073741824;
 constexpr int kMagic = 1347964226;
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 constexpr int kHeaderWords = 8;
 constexpr int kInputWords = 4;
 constexpr int kRecordWords = 3;
@@ -35,12 +35,14 @@ constexpr int kFirstVersion = 2;
 constexpr int kInt8Version = 3;
 constexpr int kMaxInt16 = 32766;
 constexpr int kMaxByte = 255;
+constexpr int kMaxSum = 8388608;
+constexpr int kMaxThresholds = 255;
 constexpr int kMaxLevelBits = 4;
 constexpr int kOffsetShift = 8;
 constexpr int kMaxStemInputs = 16;
 constexpr int kMaxStemLayers = 16;
 constexpr int kSummedPixels = 64;
-constexpr int kMaxArrays = 4;  // of an operation
+constexpr int kMaxArrays = 5;  // of an operation
 
 enum class Op {
     conv = 1,
@@ -80,6 +82,8 @@ enum class Op {
     divide = 35,
     softplus = 36,
     level_conv = 40,
+    level_int8_conv = 41,
+    multi_threshold = 42,
     transpose = 50,
     arrange = 51,
     matmul = 52,
@@ -122,8 +126,9 @@ enum class ViewKind {none, channels, shape};
 enum class Products {none, floats, binary, int8};
 
 // The range of results that are integers: of the bits 0 or `low` and 1, of sums of signs, the limits that attributes
-// give, the sum of the ranges of the inputs, what these cover together. None if the results are real numbers.
-enum class RangeRule {none, bits, sums, limits, total, merged};
+// give, 0 to the number of thresholds, the sum of the ranges of the inputs, what these cover together. None if the
+// results are real numbers.
+enum class RangeRule {none, bits, sums, limits, counts, total, merged};
 
 inline constexpr Op kEpilogueOperations[] = {Op::affine, Op::relu};
 
@@ -163,6 +168,7 @@ struct AttributeValues {
     int result_max = 0;
     int fraction_bits = 0;
     int bits = 1;
+    int thresholds = 1;
     int row_length = 0;
     int heads = 1;
     int positions = 1;
@@ -238,6 +244,9 @@ inline constexpr AttributeRow kResultMin = {"result_min", &AttributeValues::resu
 inline constexpr AttributeRow kResultMax = {"result_max", &AttributeValues::result_max, -32766, 32766};
 inline constexpr AttributeRow kFractionBits = {"fraction_bits", &AttributeValues::fraction_bits, 0, 8};
 inline constexpr AttributeRow kBits = {"bits", &AttributeValues::bits, 1, 4};
+inline constexpr AttributeRow kResultMin2 = {"result_min", &AttributeValues::result_min, -8388608, 8388608};
+inline constexpr AttributeRow kResultMax2 = {"result_max", &AttributeValues::result_max, -8388608, 8388608};
+inline constexpr AttributeRow kThresholds = {"thresholds", &AttributeValues::thresholds, 1, 255};
 inline constexpr AttributeRow kRowLength = {"row_length", &AttributeValues::row_length, 0, 65536};
 inline constexpr AttributeRow kHeads = {"heads", &AttributeValues::heads, 1, 1048576};
 inline constexpr AttributeRow kPositions = {"positions", &AttributeValues::positions, 1, 1048576};
@@ -266,6 +275,10 @@ inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {kKernelH, kKernelW,
     kPadBottom, kPadRight, kCeil, kCountPad, kFractionBits};
 inline constexpr AttributeRow kLevelConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
     kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kBits, kByPosition};
+inline constexpr AttributeRow kLevelInt8ConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW,
+    kPadTop, kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kShift, kResultMin2, kResultMax2, kBits,
+    kByPosition};
+inline constexpr AttributeRow kMultiThresholdAttributes[] = {kThresholds};
 inline constexpr AttributeRow kTransposeAttributes[] = {kHeight, kWidth};
 inline constexpr AttributeRow kArrangeAttributes[] = {kRowLength};
 inline constexpr AttributeRow kMatmulAttributes[] = {kHeads, kPositions, kTransposed};
@@ -310,6 +323,8 @@ inline constexpr OperationRow kOperations[] = {
     {"divide", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::divide, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
     {"softplus", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::softplus, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {nullptr, 0}},
     {"level_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::floats, true, RangeRule::none, {attributes::kLevelConvAttributes, 15}},
+    {"level_int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::int8, true, RangeRule::limits, {attributes::kLevelInt8ConvAttributes, 17}},
+    {"multi_threshold", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::counts, {attributes::kMultiThresholdAttributes, 1}},
     {"transpose", 1, 1, true, false, Result::real, ShapeRule::transposed_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kTransposeAttributes, 2}},
     {"arrange", 1, 1, true, false, Result::real, ShapeRule::arranged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kArrangeAttributes, 1}},
     {"matmul", 2, 2, true, false, Result::real, ShapeRule::product_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kMatmulAttributes, 3}},
@@ -318,8 +333,8 @@ inline constexpr OperationRow kOperations[] = {
 
 // The row of each opcode, -1 for numbers that no operation has.
 inline constexpr signed char kRowOfOpcode[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-    20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-    37, 38, 39, 40};
+    20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36, 37, 38, -1, -1, -1, -1, -1, -1, -1,
+    39, 40, 41, 42};
 constexpr int kMaxOpcode = 53;
 
 constexpr bool is_opcode(int32_t code) { return code >= 0 && code <= kMaxOpcode && kRowOfOpcode[code] >= 0; }
@@ -392,6 +407,17 @@ void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit
             visit({"levels", ArrayType::float32, 2, {a.by_position ? a.kernel_h * a.kernel_w : 1, (1 << a.bits)}, false});
             visit({"scale", ArrayType::float32, 1, {a.out_channels}, false});
             if (a.has_bias) visit({"bias", ArrayType::float32, 1, {a.out_channels}, false});
+            break;
+        case Op::level_int8_conv:
+            visit({"codes", ArrayType::bits, 2, {a.bits, a.out_channels * channels / a.groups * a.kernel_h * a.kernel_w}, false});
+            visit({"levels", ArrayType::int8, 2, {a.by_position ? a.kernel_h * a.kernel_w : 1, (1 << a.bits)}, false});
+            visit({"pad", ArrayType::int32, 1, {channels}, false});
+            visit({"multiplier", ArrayType::int32, 1, {a.out_channels}, false});
+            visit({"offset", ArrayType::int32, 1, {a.out_channels}, false});
+            break;
+        case Op::multi_threshold:
+            visit({"threshold", ArrayType::float32, 2, {a.thresholds, channels}, true});
+            visit({"flip", ArrayType::bits, 1, {channels}, false});
             break;
         default:
             break;

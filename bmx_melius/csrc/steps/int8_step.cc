@@ -503,6 +503,14 @@ void Int8Step::first_rows(const Memory& memory, const Map& map, int64_t begin, i
                 visit_windows(
                     a, source, row, map.width, [&](int64_t y) { return y * view.row; }, view.pixel, window,
                     [&](int64_t x, int pixels, int64_t column, int size) {
+                        if (spec_.counted.count) {
+                            spec_.kernels->count_thresholds(
+                                {view.type, view.at(column * view.pixel), a.stride_w * view.pixel, window, size, pixels,
+                                 view.channels, spec_.counted.thresholds.data() + channel, channels_,
+                                 spec_.counted.count, spec_.counted.flips.data() + channel, true, to + x * map.pixel,
+                                 map.pixel});
+                            return;
+                        }
                         spec_.kernels->rescale({view.type, view.at(column * view.pixel), a.stride_w * view.pixel,
                                                 window, size, pixels, view.channels, scale ? scale + channel : nullptr,
                                                 scale ? shift + channel : nullptr, spec_.rescaling.from(channel), true,
@@ -534,7 +542,7 @@ Int8Row Int8Step::row_of(const Layer& layer, const Map& map, const Value& result
     row.pixels = static_cast<int>(result.width);
     row.blocks = layer.blocks.data();
     row.blocks_count = static_cast<int>(layer.blocks.size());
-    row.to_bytes = false;
+    row.result = Int8Result::shorts;
     return row;
 }
 
@@ -548,7 +556,8 @@ void Int8Step::convolve(const Memory& memory, const Team& team, size_t number, c
     const int blocks = static_cast<int>(layer.blocks.size()), parts = division.parts;
     const int above = is_last ? 0 : layers_[number + 1].attributes.pad_top;
     Int8Row row = row_of(layer, map, result, taps);
-    row.to_bytes = !is_last;
+    const bool floats = is_last && memory.view(spec_.output).type == DataType::f32;
+    row.result = !is_last ? Int8Result::bytes : floats ? Int8Result::floats : Int8Result::shorts;
     for (int item = team.begin(division.items * parts); item < team.end(division.items * parts); item++) {
         const int begin = blocks * (item % parts) / parts, end = blocks * (item % parts + 1) / parts;
         row.blocks = layer.blocks.data() + begin;
@@ -616,6 +625,26 @@ void Int8Step::convolve_and_pool(const Memory& memory, const Team& team, const M
 }
 
 // --- single operations ---------------------------------------------------------------------------
+
+StepPtr multi_threshold_step(const Int8Kernels* kernels, Source source, CountedThresholds counted, Slab whole) {
+    return function_step([=, counted = std::move(counted)](const Memory& memory, const Team& team, int) {
+        const Value& map = memory.value(source.value);
+        const View output = memory.view(whole);
+        const ptrdiff_t window[] = {0};
+        for (int row = team.begin(map.height); row < team.end(map.height); row++) {
+            int channel = 0;
+            for (const Slab& slab : source.slabs) {
+                const View view = memory.view(slab);
+                kernels->count_thresholds({view.type, view.at(row * view.row), view.pixel, window, 1,
+                                           static_cast<int>(map.width), view.channels,
+                                           counted.thresholds.data() + channel, source.channels(), counted.count,
+                                           counted.flips.data() + channel, false,
+                                           output.at(row * output.row + channel), output.pixel});
+                channel += view.channels;
+            }
+        }
+    });
+}
 
 StepPtr rescale_step(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab whole) {
     return function_step([=, rescaling = std::move(rescaling)](const Memory& memory, const Team& team, int) {

@@ -1,4 +1,4 @@
-// A chain of convolutions of 8-bit integers: rescaling of the source to bytes, optionally max pooling and a shuffle of
+// A chain of convolutions of 8-bit integers: rescaling of the source to bytes or numbers of thresholds, optionally max pooling and a shuffle of
 // channels, convolutions, each of which reads the bytes of the one before, and optionally max pooling of the last one.
 //
 // The maps between them are padded and stay in the scratch memory of the step: one phase computes the rows of a map.
@@ -39,10 +39,18 @@ struct ScaleAndShift {
     std::vector<float> scale, shift;
 };
 
+// Thresholds whose number is counted: those of all channels, one after the other, and 0 or 1 for each channel. None
+// if their count is 0.
+struct CountedThresholds {
+    int count = 0;
+    std::vector<float> thresholds;
+    std::vector<uint8_t> flips;
+};
+
 struct Int8LayerSpec {
     Attributes attributes;
     int in_channels;
-    const int8_t* weights;  // in the layout of the file
+    std::vector<int8_t> weights;  // in the order of the file
     std::vector<int32_t> pad, multiplier, offset;
     int value;  // number of its result
 };
@@ -54,7 +62,8 @@ struct Int8Spec {
     Source source;
     int source_value;  // number of the value that is read
     ScaleAndShift before;
-    RescalingConstants rescaling;  // of the source, to bytes
+    RescalingConstants rescaling;  // of the source, to bytes, if there are no thresholds
+    CountedThresholds counted;
     bool pools_before = false;
     Attributes pool_before;
     int shuffle_groups = 1;  // after the pooling
@@ -63,7 +72,7 @@ struct Int8Spec {
     bool pools_after = false;
     Attributes pool_after;
     int result;
-    Slab output;  // a whole buffer of 16-bit integers
+    Slab output;  // a whole buffer of 16-bit integers, or of floats without pooling
 };
 
 class Int8Step : public Step {
@@ -129,6 +138,9 @@ class Int8Step : public Step {
     Packer packer_;
     int channels_;  // of the source
 };
+
+// Numbers of thresholds, as 16-bit integers.
+StepPtr multi_threshold_step(const Int8Kernels* kernels, Source source, CountedThresholds counted, Slab output);
 
 // Rescaling to 16-bit integers.
 StepPtr rescale_step(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab output);

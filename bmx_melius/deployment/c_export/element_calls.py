@@ -2,7 +2,7 @@
 
 from ...arithmetic import ceil_div
 from ..program.by_operation import ByOperation
-from ..program.float_weights import bias_of
+from ..program.layer_weights import bias_of
 from ..program.operation_table import BITS_KIND, MAX_BYTE
 from ..program.operations import REAL_KIND, Value
 from .calls import Calls, Pointer

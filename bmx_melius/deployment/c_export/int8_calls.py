@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..program.layer_weights import int8_weight_of
 from ..program.operation_table import MAX_BYTE, MAX_INT16, PADDING
 from .element_calls import FORMS, Elementwise
 from .rescaling import limits_of, rescaling_of
@@ -42,11 +43,11 @@ class Integers(Elementwise):
             first = end
         return [whole] if whole else results
 
-    @FORMS.of('int8_conv')
+    @FORMS.of('int8_conv', 'level_int8_conv')
     def int8_conv(self, _, operation, shape):
         attributes, (value,) = operation.attributes, operation.inputs
         x, groups = self.shapes[value], attributes['groups']
-        weight, range_, kind = operation.arrays['weight'], *_results_of(operation)
+        weight, range_, kind = int8_weight_of(operation), *_results_of(operation)
         sums = weight.astype(np.int64).reshape(len(weight), -1)
         bounds = [(int(row[row < 0].sum()) * MAX_BYTE, int(row[row > 0].sum()) * MAX_BYTE) for row in sums]
         rescaling = rescaling_of(operation, bounds)
@@ -72,6 +73,20 @@ class Integers(Elementwise):
             return [result]
         window = self.new('u8', taps * x.channels // groups, self.pixel) if taps > 1 or extends else 'NULL'
         self.to.call('bmx_int8_conv_result_form', layer, piece, piece.stride, window, result, result.stride, **kinds)
+        return [result]
+
+    @FORMS.of('multi_threshold')
+    def multi_threshold(self, _, operation, shape):
+        count, first = operation.attributes['thresholds'], 0
+        result = self.new('u8', shape.channels, shape, (0, count))
+        thresholds = self.to.array('thresholds', operation.arrays['threshold'].T.astype('<f4'), 'float')  # those of a channel together
+        flips = self.to.array('flips', operation.arrays['flip'].astype('u1'), 'uint8_t')
+        for piece in self.pieces(operation.inputs[0]):
+            offsets = [f'{name} + {first * step}' if first else name for name, step in ((thresholds, count), (flips, 1))]
+            part = result.part(first, first + piece.channels)
+            span = self.span(shape, piece.channels, piece.stride, part.stride)
+            self.to.call('bmx_multi_threshold_value', span, piece, *offsets, count, part, value=piece.kind)
+            first += piece.channels
         return [result]
 
     def _bytes(self, value):
@@ -124,4 +139,4 @@ def _limited(range_, magnitude):
 def _results_of(operation):
     """Return the range of the results of a rescaling, and their kind."""
     range_ = operation.attributes['result_min'], operation.attributes['result_max']
-    return range_, 'u8' if fits_byte(range_) else 'i16'
+    return range_, 'u8' if fits_byte(range_) else kind_of(range_)

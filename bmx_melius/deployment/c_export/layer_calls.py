@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arithmetic import ceil_div
 from ...errors import UserError
-from ..program.float_weights import bias_of, level_numbers
+from ..program.layer_weights import bias_of, level_numbers
 from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
 from ..program.operations import range_of_sums
 from ..program.words import pack_bits

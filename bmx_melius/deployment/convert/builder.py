@@ -54,11 +54,14 @@ class Lowered:
     origins : dict of int to Entry
         Value of the program -> the equal value of the network. Bits represent it by its encoding.
     midpoints : dict of int to list of float
-        Bit planes of the program (`Planes`) -> the numbers that the value exceeds where the bits of each plane are set.
+        Bit planes (`Planes`) and numbers of levels of the program -> the numbers that the value exceeds where the bits of each plane are
+        set, or that are counted.
     binary_layers : list of Node
         The layers whose products are computed by bit operations.
     float_layers : list of Node
-        For each ``conv`` of the program, in order, the layer that it computes.
+        For each convolution of real numbers or of integers of the program, in order, the layer that it computes.
+    integer_layers : dict of Node to (int, int)
+        The layers that are sums of integers -> bits of a weight and of an input.
     """
 
     program: Program
@@ -68,6 +71,7 @@ class Lowered:
     midpoints: dict = dataclasses.field(default_factory=dict)
     binary_layers: list = dataclasses.field(default_factory=list)
     float_layers: list = dataclasses.field(default_factory=list)
+    integer_layers: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -108,6 +112,18 @@ def _by_step(levels):
     return [(float(np.mean(steps)), indices) for steps, indices in groups]
 
 
+def _counted(comparisons):
+    """Return the arrays of ``multi_threshold`` that counts comparisons; None if these rise and fall in a channel."""
+    thresholds, flips = (np.stack(arrays) for arrays in zip(*comparisons))
+    constant = np.isinf(thresholds)
+    falls, rises = (flips & ~constant).any(axis=0), (~flips & ~constant).any(axis=0)
+    if (falls & rises).any():
+        return None
+    holds = (thresholds == -np.inf) != flips  # of constants: whether they hold
+    infinite = np.where(holds != falls, -np.inf, np.inf)
+    return {'threshold': np.where(constant, infinite, thresholds).astype(np.float32), 'flip': falls}
+
+
 class Builder:
     """Collect the operations of a program; the conversion rules add them.
 
@@ -126,7 +142,9 @@ class Builder:
         self._float_layers = {}  # number of the result of a `conv` -> Node
         self._values = []  # number -> Value
         self._real, self._bits = {}, {}  # Entry -> number
+        self._steps = {}  # Entry -> (number, levels, comparisons) of `set_levels`
         self._planes = {}  # Entry -> what `planes` returns
+        self._counts = {}  # Entry -> number of the value with the numbers of its levels
         self._input_numbers = []
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -135,8 +153,8 @@ class Builder:
         """Return the number of the float32 program value for `entry`; expand bits or add a program input where necessary."""
         self._require_layout(entry)
         if entry not in self._real:
-            if entry in self._planes:
-                self._real[entry] = self._sum_of_planes(*self._planes[entry])
+            if entry in self._planes or entry in self._steps:
+                self._real[entry] = self._real_levels(entry)
             elif entry in self._bits:
                 self._real[entry] = self.add('expand', [self._bits[entry]], low=-1 if self.network.encoding(entry) == 'sign' else 0)
             else:
@@ -164,15 +182,29 @@ class Builder:
             Number of the float32 value from which they are computed.
         """
         if entry not in self._planes:
-            x = self.real(entry)
-            shape = self._values[x].channels
-            midpoints = (np.array(levels[1:]) + levels[:-1]) / 2
-            comparisons = [(np.full(shape, midpoint, dtype=np.float32), np.zeros(shape, dtype=bool)) for midpoint in midpoints]
-            self.set_planes(entry, x, levels, comparisons)
+            if entry not in self._steps:
+                x = self.real(entry)
+                shape = self._values[x].channels
+                midpoints = (np.array(levels[1:]) + levels[:-1]) / 2
+                comparisons = [(np.full(shape, midpoint, dtype=np.float32), np.zeros(shape, dtype=bool)) for midpoint in midpoints]
+                self.set_levels(entry, x, levels, comparisons)
+            self._add_planes(entry, *self._steps[entry])
         return self._planes[entry]
 
-    def set_planes(self, entry, x, levels, comparisons):
-        """Add the bit planes of `entry`: for each of its levels except the first one, a comparison (threshold, flip) of value `x`."""
+    def set_levels(self, entry, x, levels, comparisons):
+        """Record that `entry` has these levels: for each of them except the first one, a comparison (threshold, flip) of value `x`."""
+        self._steps[entry] = x, levels, comparisons
+
+    def _real_levels(self, entry):
+        """Add the float32 value of an entry with few levels: the sum of its planes, or its numbers of levels if nothing reads planes."""
+        x, levels, comparisons = self._steps[entry]
+        counted = None if entry in self._planes or len(_by_step(levels)) > 1 else _counted(comparisons)
+        if counted is None:
+            return self._sum_of_planes(*self.planes(entry, levels))
+        self._counts[entry] = self.add('multi_threshold', [x], counted, thresholds=len(comparisons))
+        return self.affine(self._counts[entry], levels[-1] / (len(levels) - 1), 0)
+
+    def _add_planes(self, entry, x, levels, comparisons):
         planes = []
         for step, indices in _by_step(levels):
             thresholds, flips = (np.concatenate(arrays) for arrays in zip(*(comparisons[index] for index in indices)))
@@ -350,5 +382,9 @@ class Builder:
             for plane in planes:
                 if plane.bits in final:
                     origins[final[plane.bits]], midpoints[final[plane.bits]] = entry, plane.midpoints
+        for entry, number in self._counts.items():
+            levels = self._steps[entry][1]
+            if number in final:
+                origins[final[number]], midpoints[final[number]] = entry, [(low + high) / 2 for low, high in zip(levels, levels[1:])]
         float_layers = [self._float_layers[number] for number, operation in self._operations if operation.row.products == 'floats']
         return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, midpoints, self.binary_layers, float_layers)

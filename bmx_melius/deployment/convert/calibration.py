@@ -182,9 +182,11 @@ def _ranges(program, batches, method):
         for number in numbers:
             observers[number].add(arrays.get(number, batch))
     layers = [operation for operation in program.operations if operation.row.products == 'floats']
-    return {
-        number: observer.range(method, [layer for layer in layers if layer.inputs[0] == number]) for number, observer in observers.items()
-    }
+    readers = {number: [layer for layer in layers if layer.inputs[0] == number] for number in observers}
+    for found in readers.values():
+        if any(layer.row.weight_levels for layer in found):  # which factors of channels would multiply
+            found.clear()
+    return {number: observer.range(method, readers[number]) for number, observer in observers.items()}
 
 
 class _Observer:

@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from ..program.float_weights import weight_of
+from ..program.layer_weights import weight_of
 from ..program.operation_table import MAX_BYTE
 
 _EXPONENTS = (0.25, 0.5, 0.75, 1.0)  # of the range of a channel; of its weights the difference to 1

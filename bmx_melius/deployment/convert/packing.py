@@ -22,7 +22,7 @@ import numpy as np
 from ...analysis.counting import reads_unknown_values
 from ...errors import UserError
 from ...nn import marks
-from ..program.float_weights import weight_bits
+from ..program.layer_weights import weight_bits
 from ..program.operation_table import MAX_LEVEL_BITS
 from ..program.packed_operator import is_packed
 from ..program.program import Program
@@ -30,6 +30,7 @@ from . import folding
 from .assembly import assemble
 from .calibration import MIN_CORRELATION, quantized
 from .few_levels import with_levels
+from .integer_layers import with_integer_layers, with_thresholds_of_sums
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
 from .report import Left, Report
@@ -120,13 +121,15 @@ def _pack(network, verification, half, calibration):
         raise UserError(f'there is nothing to convert: {_why_nothing(network, partition)}')
     programs, words = {}, {}
     for region, lowered in lowered_regions.items():
-        program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
-        program = with_levels(program, half)
+        lowered = _renumbered(lowered, *folding.fold_affines(lowered.program, into_convolutions=not half))
+        lowered = _with_integer_layers(lowered)
+        program = with_levels(lowered.program, half)
         words[region] = (folding.halve(program) if half else program).to_words()
-        origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
-        midpoints = {number_of[number]: midpoint for number, midpoint in lowered.midpoints.items()}  # of bits, which are never merged
-        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, midpoints=midpoints)
+        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]))
     checked = verify(network, list(programs.values()), sample, half) if verification else None
+    for region, lowered in programs.items():  # after the verification, which has the float32 numbers that thresholds are compared with
+        programs[region] = _renumbered(lowered, *with_thresholds_of_sums(lowered.program))
+        words[region] = programs[region].program.to_words()
     quantization = _quantize(programs, words, partition, calibration) if calibration else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(
@@ -141,9 +144,33 @@ def _pack(network, verification, half, calibration):
         half=half,
         verification=checked,
         level_bits=_level_bits(programs.values()),
+        integer_bits={node.name: bits for part in programs.values() for node, bits in part.integer_layers.items()},
         quantization=quantization,
     )
     return Packed(symbol_json, packed_arrays, network.input_names, report)
+
+
+def _with_integer_layers(lowered):
+    """Return what was lowered with layers of few levels on both sides as sums of integers."""
+    program, number_of, input_bits = with_integer_layers(lowered.program)
+    lowered, integer_layers = _renumbered(lowered, program, number_of), {}
+    for node, operation in _convolutions(lowered, 'int8'):
+        found = weight_bits(operation), input_bits[operation.inputs[0]]
+        integer_layers[node] = max(found, integer_layers.get(node, found))  # a 3-D layer is several convolutions
+    return dataclasses.replace(lowered, integer_layers=integer_layers)
+
+
+def _convolutions(lowered, *products):
+    """Return pairs of a layer and a convolution of its program that multiplies such numbers."""
+    found = (operation for operation in lowered.program.operations if operation.row.products in ('floats', 'int8'))
+    return [(node, operation) for node, operation in zip(lowered.float_layers, found) if operation.row.products in products]
+
+
+def _renumbered(lowered, program, number_of):
+    """Return what was lowered with a program whose values have other numbers."""
+    origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
+    midpoints = {number_of[number]: midpoint for number, midpoint in lowered.midpoints.items() if number in number_of}
+    return dataclasses.replace(lowered, program=program, origins=origins, midpoints=midpoints)
 
 
 def _quantize(programs, words, partition, calibration):
@@ -158,7 +185,7 @@ def _quantize(programs, words, partition, calibration):
     if len(lowered.program.inputs) != 1:
         raise UserError(f'only a network with one input can have 8-bit layers; this one has {len(lowered.program.inputs)}')
     names = {number: entry.node.name for number, entry in lowered.origins.items()}
-    layers = [node.name for node in lowered.float_layers]
+    layers = [node.name for node, _ in _convolutions(lowered, 'floats')]
     result, report = quantized(
         lowered.program,
         calibration.batches,
@@ -195,12 +222,12 @@ def _float_signs(network, lowered):
 
 
 def _level_bits(lowered):
-    """Return the bits of a weight of each layer of real numbers whose weights have few levels; of several convolutions the most."""
+    """Return the bits of a weight of each layer of other inputs whose weights have few levels; of several convolutions the most."""
     found = {}
     for part in lowered:
-        floats = [operation for operation in part.program.operations if operation.row.products == 'floats']
-        for node, operation in zip(part.float_layers, floats):
-            found.setdefault(node.name, []).append(weight_bits(operation))
+        for node, operation in _convolutions(part, 'floats', 'int8'):
+            if node not in part.integer_layers:
+                found.setdefault(node.name, []).append(weight_bits(operation))
     return {name: max(bits) for name, bits in found.items() if max(bits) <= MAX_LEVEL_BITS}
 
 

@@ -18,11 +18,12 @@ from typing import Optional
 import numpy as np
 
 from ..program.by_operation import ByOperation
-from ..program.float_weights import bias_of, weight_of
+from ..program.layer_weights import bias_of, expanded, weight_of
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT, OPERATIONS
 from ..program.operations import BITS_KIND, PADDING, Operation, range_of_sums
 from ..program.program import Program
 
+_MAX_WEIGHT = 127
 _HEADROOM = 4  # 16-bit results may exceed the largest magnitude in calibration by this factor
 _MAX_SUMMAND = MAX_INT16 // 2  # so that sums of two stay 16-bit integers
 _FRACTION_BITS = 8  # of means
@@ -198,15 +199,11 @@ class _Quantizer:
         number = self._emit(operation.name, numbers, operation.attributes, operation.arrays)
         if result.kind == BITS_KIND or row.moves:
             return number
-        if row.is_exact and row.range:
-            range = (-1, 1) if row.range == 'bits' else range_of_sums(operation, self._values[operation.inputs[0]].channels)
-            return number if range is None else self._integers(number, result.channels, float(max(map(abs, range))))
+        if row.range and (row.is_exact or row.products == 'int8'):
+            bounds = _bounds_of(operation, self._values[operation.inputs[0]].channels)
+            return number if bounds is None else _Grid(number, np.ones(result.channels), np.zeros(result.channels), bounds)
         self._real[operation.name] = self._real.get(operation.name, 0) + 1
         return number
-
-    @staticmethod
-    def _integers(number, channels, largest):
-        return _Grid(number, np.ones(channels), np.zeros(channels), (-largest, largest))
 
     def _real_number(self, x):
         """Return the number of a value with the real numbers of a grid."""
@@ -306,15 +303,11 @@ class _Quantizer:
         number = self._result_of[id(operation)]
         source = operation.inputs[0]
         x = self._bytes(x, *self._byte_scales(source))
-        weight, bias = weight_of(operation).astype(np.float64), bias_of(operation)
-        attributes = {name: value for name, value in operation.attributes.items() if name in OPERATIONS['int8_conv'].attributes}
-        inputs, filters = weight.shape[1], len(weight)
+        name, weight_arrays, rounded, scale = self._int8_weight(operation, x)
+        attributes = {key: value for key, value in operation.attributes.items() if key in OPERATIONS[name].attributes}
+        filters, inputs = rounded.shape[:2]
         of_filter = np.repeat(np.arange(attributes['groups']), filters // attributes['groups'])
-        scale_in = x.scale.reshape(-1, inputs)[of_filter][:, :, None, None]
-        zero = -x.shift / x.scale
-        weight = weight * scale_in
-        scale = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), _TINY) / 127
-        rounded = np.rint(weight / scale[:, None, None, None]).astype(np.int8)
+        zero, bias = -x.shift / x.scale, bias_of(operation)
         bias = np.zeros(filters) if bias is None else bias.astype(np.float64)
         bias = bias - scale * (rounded * zero.reshape(-1, inputs)[of_filter][:, :, None, None]).sum(axis=(1, 2, 3))
         bytes_of_readers = self._bytes_of_readers(number)
@@ -326,10 +319,40 @@ class _Quantizer:
             step, zero_out = bytes_of_readers
             limits = 0, MAX_BYTE
         rescaling, arrays = _rescaling(scale / step, bias / step + zero_out, *limits)
-        arrays = {'weight': rounded, 'pad': np.rint(zero).clip(0, MAX_BYTE).astype(np.int32), **arrays}
-        result = self._emit('int8_conv', [x.number], {**attributes, **rescaling}, arrays)
+        arrays = {**weight_arrays, 'pad': np.rint(zero).clip(0, MAX_BYTE).astype(np.int32), **arrays}
+        result = self._emit(name, [x.number], {**attributes, **rescaling}, arrays)
         self._layers += 1
         return _Grid(result, np.full(filters, step), np.full(filters, -zero_out * step, np.float64), limits)
+
+    @staticmethod
+    def _int8_weight(operation, x):
+        """Return the weight of a layer that reads the grid `x` in 8 bits.
+
+        Returns
+        -------
+        name : str
+            Of the operation that has it: ``level_int8_conv`` if it has few levels, and all channels of x the same scale.
+        arrays : dict of str to numpy.ndarray
+        weight : numpy.ndarray of int8, shape (filters, channels / groups, height, width)
+        scale : numpy.ndarray, shape (filters,)
+            The numbers by which filters are multiplied, and the scale of x.
+        """
+        arrays = operation.arrays
+        if operation.row.weight_levels and np.ptp(x.scale) == 0:
+            levels = arrays['levels'].astype(np.float64)
+            largest = np.abs(levels).max()
+            are_integers = (levels == np.rint(levels)).all() and largest <= _MAX_WEIGHT
+            unit = 1.0 if are_integers else max(largest, _TINY) / _MAX_WEIGHT
+            made = {'codes': arrays['codes'], 'levels': np.rint(levels / unit).astype(np.int8)}
+            shape = weight_of(operation).shape
+            return 'level_int8_conv', made, expanded(shape, *made.values()), arrays['scale'] * unit * x.scale[0]
+        weight = weight_of(operation).astype(np.float64)
+        filters, inputs = weight.shape[:2]
+        of_filter = np.repeat(np.arange(operation.attributes['groups']), filters // operation.attributes['groups'])
+        weight = weight * x.scale.reshape(-1, inputs)[of_filter][:, :, None, None]
+        scale = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), _TINY) / _MAX_WEIGHT
+        rounded = np.rint(weight / scale[:, None, None, None]).astype(np.int8)
+        return 'int8_conv', {'weight': rounded}, rounded, scale
 
     @_RULES.of('affine')
     def _affine(self, operation, x):
@@ -375,7 +398,7 @@ class _Quantizer:
             x = self._in_16_bits(x)
         return dataclasses.replace(x, number=self._emit('max_pool', [x.number], operation.attributes))
 
-    @_RULES.of('threshold')
+    @_RULES.of('threshold', 'multi_threshold')
     def _threshold(self, operation, x):
         threshold, flip = operation.arrays['threshold'].astype(np.float64), operation.arrays['flip'].copy()
         with np.errstate(all='ignore'):
@@ -383,9 +406,12 @@ class _Quantizer:
             first = np.where(x.scale > 0, np.ceil(exact), np.floor(exact) + 1)  # the smallest integer with the other result
         always = (threshold <= x.low) | (threshold == -np.inf) | ((x.scale == 0) & (x.shift >= threshold))
         never = ~always & ((threshold > x.high) | (threshold == np.inf) | (x.scale == 0))
-        flip ^= (~always & ~never & (x.scale < 0)) | never
-        first = np.where(always | never, -np.inf, first).astype(np.float32)
-        return self._emit('threshold', [x.number], arrays={'threshold': first, 'flip': flip})
+        turned = x.scale < 0
+        first = np.where(always | never, np.where(always != turned, -np.inf, np.inf), first).astype(np.float32)
+        number = self._emit(operation.name, [x.number], operation.attributes, {'threshold': first, 'flip': flip ^ turned})
+        if operation.name == 'threshold':
+            return number
+        return _Grid(number, np.ones_like(x.scale), np.zeros_like(x.scale), _bounds_of(operation, len(flip)))
 
     @_RULES.of('concat')
     def _concat(self, operation, *inputs):
@@ -448,6 +474,17 @@ class _Quantizer:
         number = self._emit(name, [x.number], {**attributes, 'fraction_bits': _FRACTION_BITS})
         bounds = tuple(bound * 2**_FRACTION_BITS for bound in x.bounds)
         return dataclasses.replace(x, number=number, scale=x.scale / 2**_FRACTION_BITS, bounds=bounds)
+
+
+def _bounds_of(operation, channels):
+    """Return bounds of the integers that an operation makes of `channels` channels of bits or integers; None if they may be halves."""
+    attributes, rule = operation.attributes, operation.row.range
+    if rule == 'limits':
+        return float(attributes['result_min']), float(attributes['result_max'])
+    if rule == 'counts':
+        return 0.0, float(attributes['thresholds'])
+    range = (-1, 1) if rule == 'bits' else range_of_sums(operation, channels)
+    return range and (-float(max(map(abs, range))), float(max(map(abs, range))))
 
 
 def _shuffled(array, groups):

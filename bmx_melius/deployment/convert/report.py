@@ -40,7 +40,9 @@ class Report:
     verification : Verification or None
         None if the conversion was not verified.
     level_bits : dict of str to int
-        Layers of real numbers whose weights have few levels -> bits of a weight.
+        Layers of real numbers, or of 8-bit integers, whose weights have few levels -> bits of a weight.
+    integer_bits : dict of str to (int, int)
+        Layers that are exact sums of integers -> bits of a weight and of an input.
     quantization : QuantizationReport or None
         What 8-bit layers change on the calibration images; None if real-valued layers were not quantized.
     symbol_file, params_file : str or None
@@ -58,6 +60,7 @@ class Report:
     half: bool
     verification: 'Verification | None'
     level_bits: dict = dataclasses.field(default_factory=dict)
+    integer_bits: dict = dataclasses.field(default_factory=dict)
     quantization: 'QuantizationReport | None' = None
     symbol_file: 'str | None' = None
     params_file: 'str | None' = None
@@ -76,11 +79,12 @@ class Report:
                 f'{self.params_file}: {self.size_after:,} bytes, {_compared(self.size_after, self.size_before)}'
                 + (' (weights of float layers in half precision)' if self.half else '')
             )
-        by_bits = collections.defaultdict(list)
-        for name, bits in self.level_bits.items():
-            by_bits[bits].append(name)
-        for bits, names in sorted(by_bits.items()):
-            lines.append(f'{counted(len(names), "layer")} with {counted(bits, "bit")} a weight, times real numbers: {name_some(names)}')
+        for (weight, read), names in _by_bits(self.integer_bits):
+            lines.append(f'{counted(len(names), "layer")} of {weight}-bit weights x {read}-bit inputs, sums of integers: {name_some(names)}')
+        kept = self.quantization.keep_float if self.quantization else list(self.level_bits)
+        read = {name: (bits, 'real numbers' if name in kept else 'bytes') for name, bits in self.level_bits.items()}
+        for (bits, numbers), names in _by_bits(read):
+            lines.append(f'{counted(len(names), "layer")} with {counted(bits, "bit")} a weight, times {numbers}: {name_some(names)}')
         reasons = collections.defaultdict(list)
         for left in self.left:
             reasons[left.reason].append(f'{left.node} ({left.operator})')
@@ -128,6 +132,14 @@ class Report:
             f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
             f'(most at {found.deviating_node or "none"})' + (f'\n{engine}' if found.engine != '' else '')
         )
+
+
+def _by_bits(layers):
+    """Return pairs of bits and the names of layers with these, ascending."""
+    found = collections.defaultdict(list)
+    for name, bits in layers.items():
+        found[bits].append(name)
+    return sorted(found.items())
 
 
 def _compared(after, before):

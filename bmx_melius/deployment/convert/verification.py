@@ -121,8 +121,10 @@ def _verify_program(lowered, values, exact_sums, result, tolerance, line):
         expected = _as_map(values[entry])
         if kinds[number].kind == BITS_KIND:
             expected = np.concatenate([expected > midpoint for midpoint in lowered.midpoints.get(number, [0])], axis=1)  # 0: of signs
+        elif number in lowered.midpoints:
+            expected = sum((expected > midpoint).astype(np.float32) for midpoint in lowered.midpoints[number])
         _require_shape(entry.node, computed, expected)
-        if kinds[number].kind == BITS_KIND:
+        if kinds[number].kind == BITS_KIND or number in lowered.midpoints:
             _require_equal(entry.node, computed, expected, result)
             result.bits += expected.size
         elif operation.row.products == 'binary' or is_3d(entry.node.shape) and entry.node in lowered.binary_layers:

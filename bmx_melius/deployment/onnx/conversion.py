@@ -250,7 +250,8 @@ def _written(exported, symbol, arrays, fields, report, model):
 def _as_stored(found, report):
     """Return layers with the bits of a weight in the file: weights of real-valued layers may have half precision or few levels."""
     integers = set(report.quantization.changes) - set(report.quantization.keep_float) if report.quantization else ()
-    bits = {**report.level_bits, **dict.fromkeys(integers, 8)}
+    sums = {name: weight for name, (weight, _) in report.integer_bits.items()}
+    bits = {**dict.fromkeys(integers, 8), **report.level_bits, **sums}
     real = 16 if report.half else 32
     return [dataclasses.replace(layer, bits=bits.get(layer.name, real)) if layer.reason else layer for layer in found]
 

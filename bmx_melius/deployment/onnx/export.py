@@ -18,7 +18,7 @@ from ..._version import __version__
 from ...errors import UserError
 from ..program import reference
 from ..program.by_operation import ByOperation
-from ..program.float_weights import level_numbers
+from ..program.layer_weights import expanded, level_numbers
 from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from ..program.operations import BITS_KIND, PADDING
 from . import qonnx
@@ -488,6 +488,23 @@ class ModelBuilder:
         sums = self._add('ConvInteger', u, unsigned, *zeros, group=groups, **windows)
         constants = (self._constant(name, numbers.reshape(-1, 1, 1)) for name, numbers in _rescaling(multiplier, offset, shift))
         return self._rescaled(self._add('Cast', sums, to=self._onnx.TensorProto.INT64), *constants, shift, result_min, result_max)
+
+    @_FORMS.of('level_int8_conv')
+    def level_int8_conv(self, value, x, groups, codes, levels, out_channels, bits, by_position, kernel_h, kernel_w, **others):
+        weight = expanded((out_channels, value.channels // groups, kernel_h, kernel_w), codes, levels)
+        return self.int8_conv(value, x, groups, weight, out_channels=out_channels, kernel_h=kernel_h, kernel_w=kernel_w, **others)
+
+    @_FORMS.of('multi_threshold')
+    def multi_threshold(self, value, x, thresholds, threshold, flip):
+        axis = self._constant('axis', np.array([-1]))
+        limits = np.ascontiguousarray(threshold.T if value.flat else threshold.T[:, None, None, :])
+        reached = self._add('GreaterOrEqual', self._add('Unsqueeze', x, axis), self._constant('thresholds', limits))
+        n = self._add('ReduceSum', self._add('Cast', reached, to=self._onnx.TensorProto.FLOAT), axis, keepdims=0)
+        if not flip.any():
+            return n
+        factor, summand = np.where(flip, -1, 1).astype(np.float32), np.where(flip, thresholds, 0).astype(np.float32)
+        turned = self._add('Mul', n, self._of_channels('turns', factor, value))
+        return self._add('Add', turned, self._of_channels('count', summand, value))
 
     @_FORMS.of('integer_mean')
     def integer_mean(self, _, x, fraction_bits):

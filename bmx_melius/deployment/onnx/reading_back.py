@@ -6,13 +6,13 @@ from ...errors import UserError, counted
 from ...files.symbol_json import VARIABLE
 from ..convert.report import Report
 from ..convert.verification import Verification
-from ..program.float_weights import weight_bits
+from ..program.layer_weights import weight_bits
 from ..program.packed_operator import add_operator, new_symbol
 from .export import value_names, verify
 from .translation import ImportedLayer
 
 _REASONS = {'binary': '', 'int8': 'its weights are 8-bit integers, as in the model', 'floats': 'its weights are real'}  # by products
-_BITS = {'binary': 1, 'int8': 8}  # of a weight
+_READS = {'int8': 'integers', 'floats': 'real numbers'}
 
 
 def read_back(model, program, order):
@@ -42,13 +42,12 @@ def read_back(model, program, order):
     layers = []
     for operation, name in zip(program.operations, value_names(program, names)[len(names) :]):
         if operation.row.products:
-            products = operation.row.products
+            products, bits = operation.row.products, weight_bits(operation)
             if operation.row.weight_levels:
-                count, bits = operation.arrays['codes'].shape[1], weight_bits(operation)
-                reason = f'its weights have {counted(bits, "bit")}, but it reads real numbers'
+                count = operation.arrays['codes'].shape[1]
+                reason = f'its weights have {counted(bits, "bit")}, but it reads {_READS[products]}'
             else:
-                count, bits = operation.arrays['weight'].size, _BITS.get(products) or weight_bits(operation)
-                reason = _REASONS[products]
+                count, reason = operation.arrays['weight'].size, _REASONS[products]
             layers.append(ImportedLayer(name, count, bits, reason))
     binary = sum(not layer.reason for layer in layers)
     values = program.values()[len(names) :]

@@ -15,6 +15,8 @@ FIRST_VERSION = 2  # of the format, the first one that a release wrote
 INT8_VERSION = 3  # the first one with layers of 8-bit integers
 MAX_INT16 = 32766  # the largest magnitude of numbers stored as 16-bit integers, so that 32767 is a threshold that none reaches
 MAX_BYTE = 255  # of the inputs of 8-bit layers
+MAX_SUM = 1 << 23  # the largest magnitude of results of 8-bit layers that are sums: the one up to which `rescale` rounds
+MAX_THRESHOLDS = 255  # of `multi_threshold`, so that the numbers are bytes
 MAX_LEVEL_BITS = 4  # of weights of few levels
 OFFSET_SHIFT = 8  # offsets of rescaling are multiples of 2^-8
 
@@ -86,15 +88,15 @@ class OperationType:
         For operations that multiply by weights: of what, so how their multiplications are counted and which limits their sums have.
     reduces : {None, 'maximum', 'mean'}
         For operations on several elements of a channel or position: what they compute of these.
-    range : {None, 'bits', 'sums', 'limits', 'total', 'merged'}
+    range : {None, 'bits', 'sums', 'limits', 'counts', 'total', 'merged'}
         The rule for the range of results that are integers: from ``low``, 0 if it has none, to 1; the range of sums of signs; from
-        ``result_min`` to ``result_max``; if the inputs are integers, the sum of their ranges, or what these cover together. None if the
-        results are real numbers, and for elementwise operations with ``channels``, whose results are always float32.
+        ``result_min`` to ``result_max``; from 0 to ``thresholds``; if the inputs are integers, the sum of their ranges, or what these cover
+        together. None if the results are real numbers, and for elementwise operations with ``channels``, whose results are always float32.
     scales : str or None
         For operations that only multiply each channel by a number and add another one: the array of factors. Rounding is monotonic, so
         such an operation can follow a maximum instead.
     weight_levels : bool
-        Whether its weights have few levels and are stored as the numbers of these, in bit planes (`float_weights`).
+        Whether its weights have few levels and are stored as the numbers of these, in bit planes (`layer_weights`).
     rectifies : bool
         Whether it replaces negative numbers by 0 and keeps all others.
     on_maps : bool
@@ -119,7 +121,7 @@ class OperationType:
     amplifies: bool = False
     products: Optional[Literal['floats', 'binary', 'int8']] = None
     reduces: Optional[Literal['maximum', 'mean']] = None
-    range: Optional[Literal['bits', 'sums', 'limits', 'total', 'merged']] = None
+    range: Optional[Literal['bits', 'sums', 'limits', 'counts', 'total', 'merged']] = None
     scales: Optional[str] = None
     weight_levels: bool = False
     rectifies: bool = False
@@ -133,12 +135,12 @@ class OperationType:
 
     @property
     def compares(self) -> bool:
-        """Whether it makes bits of real numbers."""
-        return self.result == BITS_KIND
+        """Whether it compares real numbers with thresholds, and so makes bits or integers of them."""
+        return self.result == BITS_KIND or self.range == 'counts'
 
     @property
     def is_exact(self) -> bool:
-        """Whether its results have no rounding errors even if its inputs have: bits, or numbers computed from bits."""
+        """Whether its results have no rounding errors even if its inputs have: of comparisons, or computed from bits."""
         return self.compares or self.kinds == (BITS_KIND,)
 
     @property
@@ -161,6 +163,10 @@ _LENGTH = (1, 255)
 _WINDOW = {'kernel_h': _LENGTH, 'kernel_w': _LENGTH, 'stride_h': _LENGTH, 'stride_w': _LENGTH, **dict.fromkeys(PADDING, (0, 255))}
 _CONVOLUTION = {'out_channels': _CHANNELS, **_WINDOW, 'dilation_h': _LENGTH, 'dilation_w': _LENGTH, 'groups': _CHANNELS}
 _RESCALING = {'shift': (OFFSET_SHIFT, 38), 'result_min': (-MAX_INT16, MAX_INT16), 'result_max': (-MAX_INT16, MAX_INT16)}
+_SUM_RESCALING = {'shift': _RESCALING['shift'], 'result_min': (-MAX_SUM, MAX_SUM), 'result_max': (-MAX_SUM, MAX_SUM)}
+_LEVELS = {'bits': (1, MAX_LEVEL_BITS), 'by_position': _FLAG}
+_CODES = Array(('bits', 'out_channels * C / groups * kernel_h * kernel_w'), 'bits')
+_LEVELS_SHAPE = ('kernel_h * kernel_w if by_position', '2^bits')
 _FRACTION_BITS = (0, 8)
 _POSITIONS = {'by_channel': _FLAG, 'height': _SIZE, 'width': _SIZE}
 _MAP = Array(('C if by_channel', 'height', 'width'))
@@ -434,10 +440,10 @@ OPERATIONS = {
         'Convolution with weights of few levels, added in the order of `conv`, whose result is multiplied by `scale`[f] of its filter, '
         'plus `bias`[f] if `has_bias`, else plus 0. Weight i, counted as in the weight of `conv`, is `levels`[k, n]: bit j of n is element '
         'i of row j of `codes`, and k is the position in the kernel, row by row, if `by_position`, else 0.',
-        attributes={**_CONVOLUTION, 'has_bias': _FLAG, 'bits': (1, MAX_LEVEL_BITS), 'by_position': _FLAG},
+        attributes={**_CONVOLUTION, 'has_bias': _FLAG, **_LEVELS},
         arrays={
-            'codes': Array(('bits', 'out_channels * C / groups * kernel_h * kernel_w'), 'bits'),
-            'levels': Array(('kernel_h * kernel_w if by_position', '2^bits')),
+            'codes': _CODES,
+            'levels': Array(_LEVELS_SHAPE),
             'scale': Array(('out_channels',)),
             'bias': Array(('out_channels',), exists='has_bias'),
         },
@@ -448,6 +454,35 @@ OPERATIONS = {
         amplifies=True,
         on_maps=True,
         since=5,
+    ),
+    'level_int8_conv': OperationType(
+        41,
+        'As `int8_conv`, with a weight that is stored as that of `level_conv`. Results may have the magnitude 2^23, so that they can be the '
+        'sums themselves: those of a `multiplier` of 2^shift.',
+        attributes={**_CONVOLUTION, **_SUM_RESCALING, **_LEVELS},
+        arrays={
+            'codes': _CODES,
+            'levels': Array(_LEVELS_SHAPE, 'int8'),
+            'pad': Array(dtype='int32'),
+            'multiplier': Array(('out_channels',), 'int32'),
+            'offset': Array(('out_channels',), 'int32'),
+        },
+        shape='convolution',
+        rounds_inputs=True,
+        products='int8',
+        weight_levels=True,
+        range='limits',
+        on_maps=True,
+        since=6,
+    ),
+    'multi_threshold': OperationType(
+        42,
+        'Integers: the number of thresholds t in `threshold`[0, c], `threshold`[1, c], ... for which (x >= t) != `flip`[c].',
+        attributes={'thresholds': (1, MAX_THRESHOLDS)},
+        arrays={'threshold': Array(('thresholds', 'C'), ordered=True), 'flip': Array(dtype='bits')},
+        range='counts',
+        amplifies=True,
+        since=6,
     ),
     'transpose': OperationType(
         50,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...arithmetic import ceil_div
-from .float_weights import expanded
+from .layer_weights import expanded
 from .limits import MEMORY_VARIABLE, memory_limit
 from .operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from .operations import REAL_KIND, Operation, ProgramError, Value
@@ -277,6 +277,16 @@ def _int8_conv(x, out_channels, groups, weight, pad, multiplier, offset, shift, 
     return _rescaled(sums.astype(np.int64).reshape(len(x), out_channels, *size), multiplier, offset, shift, result_min, result_max)
 
 
+def _level_int8_conv(x, out_channels, groups, bits, by_position, codes, levels, kernel_h, kernel_w, **others):
+    shape = out_channels, x.shape[1] // groups, kernel_h, kernel_w
+    return _int8_conv(x, out_channels, groups, expanded(shape, codes, levels), kernel_h=kernel_h, kernel_w=kernel_w, **others)
+
+
+def _multi_threshold(x, thresholds, threshold, flip):
+    counts = sum(((x >= _of_channels(row, x)) != _of_channels(flip, x)).astype(np.float32) for row in threshold)
+    return np.asarray(counts, np.float32)
+
+
 def _rounded_quotient(sums, counts, fraction_bits):
     return ((2 * (sums << fraction_bits) + counts) // (2 * counts)).astype(np.float32)
 
@@ -424,4 +434,6 @@ _FUNCTIONS = {
     'matmul': _matmul,
     'softmax': _softmax,
     'level_conv': _level_conv,
+    'level_int8_conv': _level_int8_conv,
+    'multi_threshold': _multi_threshold,
 }

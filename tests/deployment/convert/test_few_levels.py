@@ -8,7 +8,7 @@ from support.packed import chain, conv
 
 from bmx_melius.deployment.convert.few_levels import weight_levels, with_levels
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.float_weights import weight_of
+from bmx_melius.deployment.program.layer_weights import weight_of
 
 RANDOM = np.random.RandomState(0)
 SHAPE = (16, 8, 3, 3)

@@ -57,7 +57,25 @@ struct RescaleRow {
     ptrdiff_t y_pixel;  // in elements
 };
 
-// The same for pixels of the user's map, without windows, to bytes. Words of y are written as a whole.
+// Numbers of thresholds of pixels, of each of which the largest one of a window counts:
+//   y[c] = max over the window of the number of i for which (x[c] >= thresholds[i * stride + c]) != flips[c]
+struct ThresholdsRow {
+    DataType type;  // type of x
+    const void* x;
+    ptrdiff_t step;           // elements between the windows of neighbouring outputs
+    const ptrdiff_t* window;  // offsets of its pixels, in elements
+    int window_size;
+    int pixels, channels;
+    const float* thresholds;
+    ptrdiff_t stride;
+    int count;             // of thresholds, at most kMaxThresholds
+    const uint8_t* flips;  // 0 or 1
+    bool to_bytes;         // the type of y: uint8_t, otherwise int16_t
+    void* y;
+    ptrdiff_t y_pixel;  // in elements
+};
+
+// Rescaling as in RescaleRow for pixels of the user's map, without windows, to bytes. Words of y are written as a whole.
 struct RescalePlanes {
     const float* x;
     ptrdiff_t plane;  // elements between the channels of a pixel
@@ -91,6 +109,9 @@ struct Int8Blocks {
     Rescaling rescaling;        // by lane
 };
 
+// Types of results: uint8_t, int16_t, float.
+enum class Int8Result { bytes, shorts, floats };
+
 // Some outputs of a row.
 struct Int8Row {
     const uint8_t* x;  // the pixel under the first tap of the first output
@@ -100,7 +121,7 @@ struct Int8Row {
     int pixels;
     const Int8Blocks* blocks;
     int blocks_count;
-    bool to_bytes;      // the type of y: uint8_t, otherwise int16_t
+    Int8Result result;  // the type of y
     void* y;            // channel 0 of the first output
     ptrdiff_t y_pixel;  // in elements
 };
@@ -112,6 +133,7 @@ struct Int8Kernels {
     void (*convolve)(const Int8Row& row);
     // Adds pixels, rounded and limited to kMaxInt16 in magnitude, to the sums of their channels.
     void (*sum_pixels)(DataType type, const void* x, ptrdiff_t x_pixel, int pixels, int channels, int64_t* sums);
+    void (*count_thresholds)(const ThresholdsRow& row);
     int alternating_blocks;  // largest number of blocks whose lanes belong to alternating groups
 };
 

@@ -230,13 +230,79 @@ void rescale_each(const RescaleRow& row, const T* x, Y* y, const Rescale& rescal
 }
 
 // Stores the rescaled sums of one pixel.
-[[maybe_unused]] void store_sums(const Int8Row& row, const Int8Blocks& blocks, int pixel, const int32_t* sums) {
-    visit_result(row.to_bytes, row.y, [&](auto* y) {
-        auto* to = y + pixel * row.y_pixel + blocks.first_output;
-        visit_rescaling(blocks.rescaling, [&](const auto& rescaled) {
+template <class Y>
+void store_sums_as(Y* y, const Int8Blocks& blocks, const int32_t* sums) {
+    visit_rescaling(blocks.rescaling, [&](const auto& rescaled) {
+        if (!blocks.lanes) {  // a loop that compilers vectorize
             for (int output = 0; output < blocks.outputs; ++output) {
-                const int lane = blocks.lanes ? blocks.lanes[output] : output;
-                to[output] = static_cast<std::remove_reference_t<decltype(*to)>>(rescaled(sums[lane], lane));
+                y[output] = static_cast<Y>(rescaled(sums[output], output));
+            }
+            return;
+        }
+        for (int output = 0; output < blocks.outputs; ++output) {
+            const int lane = blocks.lanes[output];
+            y[output] = static_cast<Y>(rescaled(sums[lane], lane));
+        }
+    });
+}
+
+[[maybe_unused]] void store_sums(const Int8Row& row, const Int8Blocks& blocks, int pixel, const int32_t* sums) {
+    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output;
+    switch (row.result) {
+        case Int8Result::bytes:
+            store_sums_as(static_cast<uint8_t*>(row.y) + at, blocks, sums);
+            break;
+        case Int8Result::shorts:
+            store_sums_as(static_cast<int16_t*>(row.y) + at, blocks, sums);
+            break;
+        case Int8Result::floats:
+            store_sums_as(static_cast<float*>(row.y) + at, blocks, sums);
+    }
+}
+
+// Counts thresholds of up to kCounted channels of each pixel; `all` says whether there are so many.
+constexpr int kCounted = 16;
+
+template <bool all, class T, class Y>
+void count_channels(const ThresholdsRow& row, const T* x, Y* y, int channel) {
+    const int channels = all ? kCounted : row.channels - channel;
+    const float* const first = row.thresholds + channel;
+    const uint8_t* const flips = row.flips + channel;
+    for (int i = 0; i < row.pixels; ++i, x += row.step, y += row.y_pixel) {
+        int32_t largest[kCounted] = {};
+        for (int tap = 0; tap < row.window_size; ++tap) {
+            const T* __restrict from = x + row.window[tap];
+            float numbers[kCounted];
+            int32_t counts[kCounted] = {};
+            for (int c = 0; c < channels; ++c) {
+                numbers[c] = static_cast<float>(from[c]);
+            }
+            for (int t = 0; t < row.count; ++t) {
+                const float* __restrict thresholds = first + t * row.stride;
+                for (int c = 0; c < channels; ++c) {
+                    counts[c] += numbers[c] >= thresholds[c];
+                }
+            }
+            for (int c = 0; c < channels; ++c) {
+                const int32_t count = flips[c] ? row.count - counts[c] : counts[c];
+                largest[c] = largest[c] > count ? largest[c] : count;
+            }
+        }
+        for (int c = 0; c < channels; ++c) {
+            y[c] = static_cast<Y>(largest[c]);
+        }
+    }
+}
+
+[[maybe_unused]] void count_thresholds(const ThresholdsRow& row) {
+    visit_typed(row.type, row.x, [&](const auto* x) {
+        visit_result(row.to_bytes, row.y, [&](auto* y) {
+            int channel = 0;
+            for (; channel + kCounted <= row.channels; channel += kCounted) {
+                count_channels<true>(row, x + channel, y + channel, channel);
+            }
+            if (channel < row.channels) {
+                count_channels<false>(row, x + channel, y + channel, channel);
             }
         });
     });

@@ -190,9 +190,20 @@ template <class Lanes>
                                                int block, int pixel, const typename Lanes::Integers* results) {
     const int left = blocks.outputs - block * kInt8Lanes;
     const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output + block * kInt8Lanes;
+    if (row.result == Int8Result::floats) {
+        int32_t lanes[kInt8Lanes];
+        for (int v = 0; v < kBlockVectors; ++v) {
+            Lanes::store(lanes + v * kVectorLanes, results[v]);
+        }
+        float* y = static_cast<float*>(row.y) + at;
+        for (int output = 0; output < kInt8Lanes && output < left; ++output) {
+            y[output] = static_cast<float>(lanes[order.moves ? order.bytes[output] : output]);
+        }
+        return;
+    }
     const typename Lanes::Shorts low = Lanes::narrow(results[0], results[1]);
     const typename Lanes::Shorts high = Lanes::narrow(results[2], results[3]);
-    if (row.to_bytes) {
+    if (row.result == Int8Result::bytes) {
         uint8_t* y = static_cast<uint8_t*>(row.y) + at;
         typename Lanes::Bytes bytes = Lanes::narrow(low, high);
         if (order.moves) {
@@ -297,6 +308,7 @@ const Int8Kernels& kernels_with() {
                                         max_at_once<Lanes>,
                                         convolve_with<Lanes, Products>,
                                         sum_pixels,
+                                        count_thresholds,
                                         1};
     return kernels;
 }

@@ -189,7 +189,16 @@ class Results {
 
     void store_pixels(int count) {
         const int end = min(next_ + count, count_);
-        row_.to_bytes ? store(static_cast<uint8_t*>(row_.y), end) : store(static_cast<int16_t*>(row_.y), end);
+        switch (row_.result) {
+            case Int8Result::bytes:
+                store(static_cast<uint8_t*>(row_.y), end);
+                break;
+            case Int8Result::shorts:
+                store(static_cast<int16_t*>(row_.y), end);
+                break;
+            case Int8Result::floats:
+                store(static_cast<float*>(row_.y), end);
+        }
         next_ = end;
     }
 
@@ -218,6 +227,9 @@ class Results {
     }
     static void store(int16_t* y, __mmask16 lanes, __m512i results) {
         _mm512_mask_cvtepi32_storeu_epi16(y, lanes, results);
+    }
+    static void store(float* y, __mmask16 lanes, __m512i results) {
+        _mm512_mask_storeu_ps(y, lanes, _mm512_cvtepi32_ps(results));
     }
 
     alignas(64) uint8_t sums_[kRowTiles][kStrips][kTileRows][kTileRowBytes];

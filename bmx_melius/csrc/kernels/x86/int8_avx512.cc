@@ -408,7 +408,7 @@ template <int kBlocks>
     }
 }
 
-// Rescales with 64 bits.
+// Rescales with 64 bits, or to floats.
 template <int kBlocks, int kPixels>
 [[gnu::always_inline]] inline void store_wide(const Int8Row& row, const Int8Blocks& blocks, int pixel,
                                               const __m512i (&sums)[kPixels][kBlocks]) {
@@ -446,7 +446,7 @@ template <int kBlocks, int kPeriod, int kPixels>
             });
         }
     }
-    if (!blocks.rescaling.low) {
+    if (!blocks.rescaling.low || row.result == Int8Result::floats) {
         store_wide<kBlocks, kPixels>(row, blocks, pixel, sums);
         return;
     }
@@ -460,7 +460,8 @@ template <int kBlocks, int kPeriod, int kPixels>
         unrolled<kPixels>(
             [&](auto i) BMX_INLINED { store<kBlocks>(y + at + i * row.y_pixel, order, blocks.outputs, sums[i]); });
     };
-    row.to_bytes ? store_pixels(static_cast<uint8_t*>(row.y)) : store_pixels(static_cast<int16_t*>(row.y));
+    row.result == Int8Result::bytes ? store_pixels(static_cast<uint8_t*>(row.y))
+                                    : store_pixels(static_cast<int16_t*>(row.y));
 }
 
 // Results of up to four blocks in the upper bits of their lanes, which are stored without shifting and packing them.
@@ -686,11 +687,12 @@ bool convolve_in_pipeline(const Int8Row& row, const Int8Blocks& blocks) {
 // Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
 template <int kBlocks, int kPeriod>
 void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks) {
-    if (row.to_bytes ? convolve_in_pipeline<kBlocks, kPeriod, uint8_t>(row, blocks)
-                     : convolve_in_pipeline<kBlocks, kPeriod, int16_t>(row, blocks)) {
+    const bool to_bytes = row.result == Int8Result::bytes;
+    if (row.result != Int8Result::floats && (to_bytes ? convolve_in_pipeline<kBlocks, kPeriod, uint8_t>(row, blocks)
+                                                      : convolve_in_pipeline<kBlocks, kPeriod, int16_t>(row, blocks))) {
         return;
     }
-    const Order order(blocks, row.to_bytes);
+    const Order order(blocks, to_bytes);
     constexpr int kPixels = 26 / kBlocks > 12 ? 12 : 26 / kBlocks, kHalf = (kPixels + 1) / 2;
     int pixel = 0;
     for (; pixel + kPixels <= row.pixels; pixel += kPixels) {
@@ -752,7 +754,7 @@ void convolve(const Int8Row& row) {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx512() {
-    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels, 4};
+    static const Int8Kernels kernels = {rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels, count_thresholds, 4};
     return kernels;
 }
 

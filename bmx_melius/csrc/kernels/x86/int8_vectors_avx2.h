@@ -187,9 +187,24 @@ template <int kPeriod>
                                                int block, int pixel, __m256i low, __m256i high) {
     const int left = blocks.outputs - block * kInt8Lanes;
     const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output + block * kInt8Lanes;
+    if (row.result == Int8Result::floats) {
+        float* y = static_cast<float*>(row.y) + at;
+        if (!order.moves && left >= kInt8Lanes) {
+            _mm256_storeu_ps(y, _mm256_cvtepi32_ps(low));
+            _mm256_storeu_ps(y + kHalfLanes, _mm256_cvtepi32_ps(high));
+            return;
+        }
+        alignas(32) int32_t lanes[kInt8Lanes];
+        _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), low);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(lanes + kHalfLanes), high);
+        for (int output = 0; output < kInt8Lanes && output < left; ++output) {
+            y[output] = static_cast<float>(lanes[order.bytes[output]]);
+        }
+        return;
+    }
     const __m256i integers = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
     const __m128i first = _mm256_castsi256_si128(integers), second = _mm256_extracti128_si256(integers, 1);
-    if (row.to_bytes) {
+    if (row.result == Int8Result::bytes) {
         uint8_t* y = static_cast<uint8_t*>(row.y) + at;
         const __m128i bytes = _mm_shuffle_epi8(_mm_packus_epi16(first, second), load_order(order.bytes));
         if (left >= kInt8Lanes) {

@@ -29,7 +29,7 @@ def _quantized_activation(builder, node):
     channels = builder.value(number).channels
     comparisons = [tuple(for_each_depth(array, channels) for array in comparison) for comparison in comparisons]
     if levels:
-        builder.set_planes(Entry(node, 0), number, levels, comparisons)
+        builder.set_levels(Entry(node, 0), number, levels, comparisons)
     else:
         ((threshold, flip),) = comparisons
         builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))

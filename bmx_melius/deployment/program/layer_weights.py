@@ -1,4 +1,4 @@
-"""Weights of float convolutions and dense layers, in whatever form a program stores them."""
+"""Weights of convolutions and dense layers of floats and of 8-bit integers, in whatever form a program stores them."""
 
 from typing import Optional, Tuple
 
@@ -8,14 +8,14 @@ from .operations import FLOAT, Operation
 
 
 def expanded(shape: Tuple[int, ...], codes: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return weights of few levels, stored as the arrays of ``level_conv``, as float32.
+    """Return weights of few levels, stored as the arrays of ``level_conv`` or ``level_int8_conv``, in the type of the levels.
 
     Parameters
     ----------
     shape : tuple of int
         (filters, channels, height, width)
     codes : numpy.ndarray of bool, shape (bits, weights)
-    levels : numpy.ndarray of float32, shape (positions of the kernel or 1, 2^bits)
+    levels : numpy.ndarray of float32 or int8, shape (positions of the kernel or 1, 2^bits)
     """
     numbers = level_numbers(codes)
     return levels[np.arange(numbers.size) % len(levels), numbers].reshape(shape)
@@ -28,11 +28,21 @@ def level_numbers(codes: np.ndarray) -> np.ndarray:
 
 def weight_of(operation: Operation) -> np.ndarray:
     """Return the weight of a convolution or dense layer of floats, float32 (filters, channels / groups, height, width)."""
-    arrays, attributes = operation.arrays, operation.attributes
+    arrays = operation.arrays
     if not operation.row.weight_levels:
         return arrays['weight'].astype(FLOAT)
+    return _expanded(operation) * arrays['scale'][:, None, None, None]
+
+
+def int8_weight_of(operation: Operation) -> np.ndarray:
+    """Return the weight of a convolution or dense layer of 8-bit integers, int8 (filters, channels / groups, height, width)."""
+    return _expanded(operation) if operation.row.weight_levels else operation.arrays['weight']
+
+
+def _expanded(operation: Operation) -> np.ndarray:
+    attributes = operation.attributes
     shape = (attributes['out_channels'], -1, attributes['kernel_h'], attributes['kernel_w'])
-    return expanded(shape, arrays['codes'], arrays['levels']) * arrays['scale'][:, None, None, None]
+    return expanded(shape, operation.arrays['codes'], operation.arrays['levels'])
 
 
 def bias_of(operation: Operation) -> Optional[np.ndarray]:
@@ -41,5 +51,9 @@ def bias_of(operation: Operation) -> Optional[np.ndarray]:
 
 
 def weight_bits(operation: Operation) -> int:
-    """Return how many bits a weight of a convolution or dense layer of floats takes in a program."""
-    return operation.attributes['bits'] if operation.row.weight_levels else 16 if operation.attributes['half'] else 32
+    """Return how many bits a weight of a convolution or dense layer takes in a program, of a binary one 1."""
+    if operation.row.weight_levels:
+        return operation.attributes['bits']
+    if operation.row.products == 'floats':
+        return 16 if operation.attributes['half'] else 32
+    return {'int8': 8, 'binary': 1}[operation.row.products]
