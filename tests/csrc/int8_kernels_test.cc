@@ -86,22 +86,31 @@ struct RandomRescaling {
     Rescaling rescaling;
 };
 
-// Elements of either type, all of them with a number that tests recognize.
+// Elements of one of the types, all of them with a number that tests recognize.
 struct Output {
-    Output(bool to_bytes, size_t size) : to_bytes(to_bytes), bytes(size, 77), integers(size, 7777) {}
-    void* data() { return to_bytes ? static_cast<void*>(bytes.data()) : integers.data(); }
+    Output(Int8Result type, size_t size) : type(type), bytes(size, 77), integers(size, 7777), floats(size, 7777) {}
+    Output(bool to_bytes, size_t size) : Output(to_bytes ? Int8Result::bytes : Int8Result::shorts, size) {}
+    void* data() {
+        return type == Int8Result::bytes    ? static_cast<void*>(bytes.data())
+               : type == Int8Result::shorts ? static_cast<void*>(integers.data())
+                                            : floats.data();
+    }
     void set(size_t i, int y) {
         bytes[i] = static_cast<uint8_t>(y);
         integers[i] = static_cast<int16_t>(y);
+        floats[i] = static_cast<float>(y);
     }
     void expect_same(const Output& expected, const char* what) const {
-        if (to_bytes ? bytes != expected.bytes : integers != expected.integers) {
+        if (type == Int8Result::bytes    ? bytes != expected.bytes
+            : type == Int8Result::shorts ? integers != expected.integers
+                                         : floats != expected.floats) {
             fail(name, what);
         }
     }
-    bool to_bytes;
+    Int8Result type;
     std::vector<uint8_t> bytes;
     std::vector<int16_t> integers;
+    std::vector<float> floats;
 };
 
 // Floats, some of them far beyond the numbers of bytes or none.
@@ -224,7 +233,8 @@ void check_max_row(const Int8Kernels& kernels) {
 
 void check_convolve(const Int8Kernels& kernels) {
     const int taps = pick({1, 2, 9, 9, pick(1, 30)}), pixels = pick({1, 2, 7, 28, 56, pick(1, 60)});
-    const bool to_bytes = toss(), extreme = pick(0, 3) == 0;  // sums beyond 16 bits, also of x - 128 instead of x
+    const Int8Result type = static_cast<Int8Result>(pick(0, 2));
+    const bool to_bytes = type == Int8Result::bytes, extreme = pick(0, 3) == 0;  // sums beyond 16 bits, also of x - 128 instead of x
     const int most = pick({0, 255});
     const int groups = pick(1, 3);
     struct Group {
@@ -274,9 +284,8 @@ void check_convolve(const Int8Kernels& kernels) {
     for (uint8_t& byte : x) {
         byte = static_cast<uint8_t>(extreme ? pick({most, most, 254}) : pick(0, 255));
     }
-    Output y(to_bytes, pixels * y_pixel), expected = y;
-    kernels.convolve(
-        {x.data(), step, offsets.data(), taps, pixels, blocks.data(), groups, to_bytes, y.data(), y_pixel});
+    Output y(type, pixels * y_pixel), expected = y;
+    kernels.convolve({x.data(), step, offsets.data(), taps, pixels, blocks.data(), groups, type, y.data(), y_pixel});
     for (int i = 0; i < pixels; ++i) {
         for (const Group& one : made) {
             const Int8Blocks& b = one.blocks;
@@ -324,6 +333,51 @@ void check_sum_pixels(const Int8Kernels& kernels) {
     }
 }
 
+void check_count_thresholds(const Int8Kernels& kernels) {
+    const DataType type = toss() ? DataType::f32 : DataType::i16;
+    const int channels = pick({1, 16, 64, pick(1, 150)}), pixels = pick(1, 20), count = pick({1, 7, 15, 255});
+    const int window_size = pick({1, 1, 4, 9}), stride = pick(1, 3);
+    const ptrdiff_t pixel = channels + pick(0, 4), y_pixel = channels + pick(0, 4), more = pick(0, 3);
+    std::vector<ptrdiff_t> window(window_size);
+    for (ptrdiff_t& offset : window) {
+        offset = pick(0, 20) * pixel;
+    }
+    const size_t size = (pixels * stride + 21) * pixel;
+    const Reals reals = reals_of(type == DataType::f32 ? size : 0);
+    const std::vector<int16_t> integers = random_integers(type == DataType::i16 ? size : 0);
+    Reals thresholds = reals_of(count * (channels + more));
+    for (float& threshold : thresholds) {  // some of them numbers that occur
+        const size_t at = pick(0, static_cast<int>(size) - 1);
+        threshold = toss() ? threshold : type == DataType::f32 ? reals[at] : integers[at];
+        threshold = std::isnan(threshold) ? -INFINITY : threshold;
+    }
+    std::vector<uint8_t> flips(channels);
+    for (uint8_t& flip : flips) {
+        flip = toss();
+    }
+    const bool to_bytes = toss();
+    Output y(to_bytes, pixels * y_pixel), expected = y;
+    const void* x = type == DataType::f32 ? static_cast<const void*>(reals.data()) : integers.data();
+    kernels.count_thresholds({type, x, stride * pixel, window.data(), window_size, pixels, channels, thresholds.data(),
+                              channels + more, count, flips.data(), to_bytes, y.data(), y_pixel});
+    for (int i = 0; i < pixels; ++i) {
+        for (int c = 0; c < channels; ++c) {
+            int best = 0;
+            for (const ptrdiff_t offset : window) {
+                const ptrdiff_t at = i * stride * pixel + offset + c;
+                const float number = type == DataType::f32 ? reals[at] : integers[at];
+                int holds = 0;
+                for (int t = 0; t < count; ++t) {
+                    holds += (number >= thresholds[t * (channels + more) + c]) != (flips[c] == 1);
+                }
+                best = std::max(best, holds);
+            }
+            expected.set(i * y_pixel + c, best);
+        }
+    }
+    y.expect_same(expected, "count_thresholds");
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -335,5 +389,6 @@ int main(int, char** arguments) {
         check_max_row(*set.int8);
         check_convolve(*set.int8);
         check_sum_pixels(*set.int8);
+        check_count_thresholds(*set.int8);
     }
 }

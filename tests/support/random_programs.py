@@ -30,6 +30,9 @@ SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations
     ('rescale', 'add', 'concat', 'int8_conv'),
     ('rescale', 'int8_conv', 'threshold', 'binary_conv'),
     ('int8_conv', 'integer_avg_pool', 'maximum', 'threshold', 'binary_conv'),
+    ('multi_threshold', 'max_pool', 'shuffle', 'level_int8_conv', 'affine', 'multi_threshold', 'level_int8_conv', 'max_pool'),
+    ('multi_threshold', 'level_int8_conv', 'multi_threshold', 'int8_conv', 'add', 'level_int8_conv', 'threshold', 'binary_conv'),
+    ('rescale', 'level_int8_conv', 'int8_conv', 'level_int8_conv', 'multi_threshold', 'concat', 'level_int8_conv'),
     ('matmul', 'softmax', 'matmul'),
     ('transpose', 'conv', 'transpose'),
     ('threshold', 'expand', 'matmul', 'threshold', 'expand', 'matmul'),
@@ -209,6 +212,8 @@ class Maker:
             unit = 0.5 if name == 'binary_conv' else unit
         elif 'fraction_bits' in a:
             bound, unit = min(inputs[0] + 1, 1 << 15) * 2.0 ** a['fraction_bits'], 1
+        elif 'thresholds' in a:
+            bound, unit = a['thresholds'], 1
         elif 'result_max' in a:
             bound, unit = max(-a['result_min'], a['result_max']), 1
         elif name == 'round':
@@ -292,8 +297,8 @@ class PixelMaker(Maker):
     """
 
     names = (
-        *('rescale', 'int8_conv', 'int8_conv', 'integer_mean', 'integer_avg_pool', 'max_pool', 'global_max_pool', 'maximum', 'concat'),
-        *('slice', 'shuffle', 'flatten', 'unflatten', 'relu', 'abs', 'expand', 'upsample'),
+        *('rescale', 'int8_conv', 'int8_conv', 'level_int8_conv', 'multi_threshold', 'integer_mean', 'integer_avg_pool', 'max_pool'),
+        *('global_max_pool', 'maximum', 'concat', 'slice', 'shuffle', 'flatten', 'unflatten', 'relu', 'abs', 'expand', 'upsample'),
     )
     first_output = 2  # those before are the real numbers of the pixels
 
@@ -315,7 +320,7 @@ class PixelMaker(Maker):
 
     def attributes(self, name, value):
         attributes, choice = super().attributes(name, value), self.random.choice
-        if name == 'int8_conv' and self.random.random() < 0.4:
+        if name in ('int8_conv', 'level_int8_conv') and self.random.random() < 0.4:
             attributes['groups'] = choice((value.channels, max(value.channels // 3, 1)))
             attributes['out_channels'] = attributes['groups'] * choice((1, 1, 2, 5))
         if name == 'binary_conv' and attributes['offset']:

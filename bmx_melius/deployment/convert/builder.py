@@ -153,7 +153,7 @@ class Builder:
         """Return the number of the float32 program value for `entry`; expand bits or add a program input where necessary."""
         self._require_layout(entry)
         if entry not in self._real:
-            if entry in self._planes or entry in self._steps:
+            if entry in self._steps:
                 self._real[entry] = self._real_levels(entry)
             elif entry in self._bits:
                 self._real[entry] = self.add('expand', [self._bits[entry]], low=-1 if self.network.encoding(entry) == 'sign' else 0)
@@ -196,9 +196,9 @@ class Builder:
         self._steps[entry] = x, levels, comparisons
 
     def _real_levels(self, entry):
-        """Add the float32 value of an entry with few levels: the sum of its planes, or its numbers of levels if nothing reads planes."""
+        """Add the float32 value of an entry with few levels: of the numbers of its levels, or if their distances differ of its planes."""
         x, levels, comparisons = self._steps[entry]
-        counted = None if entry in self._planes or len(_by_step(levels)) > 1 else _counted(comparisons)
+        counted = _counted(comparisons) if len(_by_step(levels)) == 1 else None
         if counted is None:
             return self._sum_of_planes(*self.planes(entry, levels))
         self._counts[entry] = self.add('multi_threshold', [x], counted, thresholds=len(comparisons))

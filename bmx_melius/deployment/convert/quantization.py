@@ -409,7 +409,7 @@ class _Quantizer:
         turned = x.scale < 0
         first = np.where(always | never, np.where(always != turned, -np.inf, np.inf), first).astype(np.float32)
         number = self._emit(operation.name, [x.number], operation.attributes, {'threshold': first, 'flip': flip ^ turned})
-        if operation.name == 'threshold':
+        if operation.row.result == BITS_KIND:
             return number
         return _Grid(number, np.ones_like(x.scale), np.zeros_like(x.scale), _bounds_of(operation, len(flip)))
 

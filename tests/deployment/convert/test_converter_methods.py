@@ -269,14 +269,20 @@ def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, befo
         (lambda: bmx.QConv2D(8, 3, bits=2, quantization='round'), 2),
         (lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), 2),
         (lambda: bmx.QConv2D(8, 3, bits=2, quantization='ternary'), 2),
-        (lambda: SYQConv2D(8, 3), 1),
     ],
 )
-def test_weights_of_few_bits_that_have_no_planes_are_stored_with_their_bits(layer, bits, pack_whole):
+def test_layers_of_few_bits_on_both_sides_that_have_no_planes_are_sums_of_integers(layer, bits, pack_whole):
     net = sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer())
+    program, report = pack_whole(net, SHAPE)
+    assert names_of(program)[-2:] == ['level_int8_conv', 'affine'] and list(report.integer_bits.values()) == [(bits, 2)]
+    assert f'1 layer of {bits}-bit weights x 2-bit inputs' in str(report) and report.binary_layers == 1
+
+
+def test_weights_of_one_bit_with_a_number_for_each_position_are_stored_as_such(pack_whole):
+    net = sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), SYQConv2D(8, 3))
     program, report = pack_whole(net, SHAPE, scale=np.arange(9).reshape(1, 1, 3, 3))
-    assert names_of(program)[-1] == 'level_conv' and list(report.level_bits.values()) == [bits]
-    assert f'1 layer with {bits} bit' in str(report) and report.binary_layers == 1
+    assert names_of(program)[-1] == 'level_conv' and list(report.level_bits.values()) == [1]
+    assert '1 layer with 1 bit' in str(report) and report.binary_layers == 1
 
 
 @pytest.mark.parametrize(
@@ -296,8 +302,11 @@ def test_activations_of_several_bits_before_weights_of_several_bits_are_packed(b
     layer = LowBitConv2D(8, 3, padding=1, activation_bits=bits, bits=bits, quantization='dorefa', pad_value=pad_value)
     net = sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer)
     program, report = pack_whole(net, SHAPE)
-    assert names_of(program)[-1] == 'level_conv' and list(report.level_bits.values()) == [bits]
-    assert report.verification.bits == (1 + 2**bits - 1) * np.prod(SHAPE) and report.verification.largest_deviation < 1e-6
+    if pad_value:  # which no number of levels stands for
+        assert names_of(program)[-1] == 'level_conv' and list(report.level_bits.values()) == [bits]
+    else:
+        assert names_of(program)[-2:] == ['level_int8_conv', 'affine'] and list(report.integer_bits.values()) == [(bits, bits)]
+    assert report.verification.bits == 2 * np.prod(SHAPE) and report.verification.largest_deviation < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -335,7 +344,7 @@ def test_an_activation_of_four_bits_that_layers_of_one_and_of_two_bits_read_is_p
     both = HybridConcurrent(axis=1)
     both.add(one, two)
     report, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(4, 'round'), both), SHAPE)
-    assert list(report.level_bits.values()) == [2] and report.binary_layers == 1
+    assert list(report.integer_bits.values()) == [(2, 4)] and report.binary_layers == 1
 
 
 @pytest.mark.parametrize(
