@@ -208,8 +208,8 @@ class _Sums:
 def with_thresholds_of_sums(program):
     """Return the program with thresholds that are compared with the sums of ``level_int8_conv`` instead of numbers computed from these.
 
-    A sum is at or above an integer threshold if and only if the number that ``affine`` computes from it in float32, rounding twice, is at or
-    above the threshold before. Returns the numbers of values as well, like `with_integer_layers`.
+    A sum reaches an integer threshold if and only if the number that ``affine`` computes from it in float32, rounding twice, reaches the
+    threshold before. Returns the numbers of values as well, like `with_integer_layers`.
     """
     return _Rewriting(program).run(_SUMS_OF)[:2]
 

@@ -80,7 +80,9 @@ class Report:
                 + (' (weights of float layers in half precision)' if self.half else '')
             )
         for (weight, read), names in _by_bits(self.integer_bits):
-            lines.append(f'{counted(len(names), "layer")} of {weight}-bit weights x {read}-bit inputs, sums of integers: {name_some(names)}')
+            lines.append(
+                f'{counted(len(names), "layer")} of {weight}-bit weights x {read}-bit inputs, sums of integers: {name_some(names)}'
+            )
         kept = self.quantization.keep_float if self.quantization else list(self.level_bits)
         read = {name: (bits, 'real numbers' if name in kept else 'bytes') for name, bits in self.level_bits.items()}
         for (bits, numbers), names in _by_bits(read):

@@ -56,4 +56,4 @@ def weight_bits(operation: Operation) -> int:
         return operation.attributes['bits']
     if operation.row.products == 'floats':
         return 16 if operation.attributes['half'] else 32
-    return {'int8': 8, 'binary': 1}[operation.row.products]
+    return 8 if operation.row.products == 'int8' else 1

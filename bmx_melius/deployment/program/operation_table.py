@@ -457,8 +457,8 @@ OPERATIONS = {
     ),
     'level_int8_conv': OperationType(
         41,
-        'As `int8_conv`, with a weight that is stored as that of `level_conv`. Results may have the magnitude 2^23, so that they can be the '
-        'sums themselves: those of a `multiplier` of 2^shift.',
+        'As `int8_conv`, with a weight that is stored as that of `level_conv`. Results may have the magnitude 2^23, so that they can be '
+        'the sums themselves: those of a `multiplier` of 2^shift.',
         attributes={**_CONVOLUTION, **_SUM_RESCALING, **_LEVELS},
         arrays={
             'codes': _CODES,

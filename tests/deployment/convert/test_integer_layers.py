@@ -11,7 +11,6 @@ from support.conversions import names_of, programs
 from support.engines import INSTRUCTION_SETS, Engine, needs_engine
 from support.packed import chain, conv, operation, window
 
-
 from bmx_melius.deployment.convert.integer_layers import with_integer_layers, with_thresholds_of_sums
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.layer_weights import int8_weight_of
@@ -55,7 +54,8 @@ def sums_of(program, x):
     u = u if u.ndim == 4 else u[:, :, None, None]
     sides = ((0, 0), (0, 0), (a['pad_top'], a['pad_bottom']), (a['pad_left'], a['pad_right']))
     u = np.pad(u, sides, constant_values=int(layer.arrays['pad'][0]))
-    rows, columns = ((u.shape[axis + 2] - a[f'dilation_{n}'] * (a[f'kernel_{n}'] - 1) - 1) // a[f'stride_{n}'] + 1 for axis, n in enumerate('hw'))
+    room = [size - a[f'dilation_{n}'] * (a[f'kernel_{n}'] - 1) - 1 for size, n in zip(u.shape[2:], 'hw')]
+    rows, columns = room[0] // a['stride_h'] + 1, room[1] // a['stride_w'] + 1
     found = np.zeros((len(u), a['out_channels'], rows, columns), np.int64)
     inputs, filters = weight.shape[1], a['out_channels'] // a['groups']
     for f, c, i, j in np.ndindex(weight.shape):
@@ -156,7 +156,7 @@ def test_thresholds_of_sums_are_reached_by_the_sums_whose_numbers_reach_the_thre
     thresholds = random.normal(size=(levels - 1, filters)).astype('f') * 3
     sums = random.randint(-40, 40, thresholds.shape)  # some thresholds are numbers that occur, or next to them
     ties = (sums.astype('f') * scaling.arrays['scale']).astype('f') + scaling.arrays['shift']
-    ties = random.choice([ties, np.nextafter(ties, np.float32(-9)), np.nextafter(ties, np.float32(9))][random.randint(3)].ravel(), ties.shape)
+    ties = (ties, np.nextafter(ties, np.float32(-99)), np.nextafter(ties, np.float32(99)))[random.randint(3)]
     thresholds = np.where(random.rand(*thresholds.shape) < 0.5, ties, thresholds).astype('f')
     thresholds[random.rand(*thresholds.shape) < 0.1] = random.choice((-np.inf, np.inf))
     arrays = {'threshold': thresholds, 'flip': random.rand(filters) < 0.5}
