@@ -14,7 +14,7 @@ from .table import rule
 
 @rule(Convolution, maps_3d=True)
 def _convolution(builder, node):
-    """Convert marked layers of few bits to `binary_conv`, others to `conv`, with weights of few levels `level_conv` or `level_int8_conv`."""
+    """Convert marked layers of few bits to `binary_conv`, others to `conv`, or with few levels `level_conv` or `level_int8_conv`."""
     require_channels_second(node.operation)
     attributes = {**geometry_of(node.operation.window), 'groups': node.operation.groups}
     if not any(layer(builder, node, marks.CONVOLUTION, **attributes) for layer in (binary_layer, low_bit_layer)):
