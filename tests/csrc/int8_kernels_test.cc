@@ -234,7 +234,8 @@ void check_max_row(const Int8Kernels& kernels) {
 void check_convolve(const Int8Kernels& kernels) {
     const int taps = pick({1, 2, 9, 9, pick(1, 30)}), pixels = pick({1, 2, 7, 28, 56, pick(1, 60)});
     const Int8Result type = static_cast<Int8Result>(pick(0, 2));
-    const bool to_bytes = type == Int8Result::bytes, extreme = pick(0, 3) == 0;  // sums beyond 16 bits, also of x - 128 instead of x
+    const bool to_bytes = type == Int8Result::bytes,
+               extreme = pick(0, 3) == 0;  // sums beyond 16 bits, also of x - 128 instead of x
     const int most = pick({0, 255});
     const int groups = pick(1, 3);
     struct Group {

@@ -18,8 +18,8 @@ enum class StepKind {
     copy,         // copies a view to a map
     elementwise,  // one or more elementwise operations, [channel_mean]
     binary_conv,  // [threshold] binary_conv ([add] or elementwise operations)
-    int8,         // [affine] [rescale] [max_pool] [shuffle] convolution+ [max_pool]; multi_threshold in place of the first two
-    pack,         // packs the result of a step that cannot pack it
+    int8,  // [affine] [rescale] [max_pool] [shuffle] convolution+ [max_pool]; multi_threshold in place of the first two
+    pack,  // packs the result of a step that cannot pack it
     output,
 };
 

@@ -635,11 +635,10 @@ StepPtr multi_threshold_step(const Int8Kernels* kernels, Source source, CountedT
             int channel = 0;
             for (const Slab& slab : source.slabs) {
                 const View view = memory.view(slab);
-                kernels->count_thresholds({view.type, view.at(row * view.row), view.pixel, window, 1,
-                                           static_cast<int>(map.width), view.channels,
-                                           counted.thresholds.data() + channel, source.channels(), counted.count,
-                                           counted.flips.data() + channel, false,
-                                           output.at(row * output.row + channel), output.pixel});
+                kernels->count_thresholds(
+                    {view.type, view.at(row * view.row), view.pixel, window, 1, static_cast<int>(map.width),
+                     view.channels, counted.thresholds.data() + channel, source.channels(), counted.count,
+                     counted.flips.data() + channel, false, output.at(row * output.row + channel), output.pixel});
                 channel += view.channels;
             }
         }

@@ -1,5 +1,6 @@
-// A chain of convolutions of 8-bit integers: rescaling of the source to bytes or numbers of thresholds, optionally max pooling and a shuffle of
-// channels, convolutions, each of which reads the bytes of the one before, and optionally max pooling of the last one.
+// A chain of convolutions of 8-bit integers: rescaling of the source to bytes or numbers of thresholds, optionally max
+// pooling and a shuffle of channels, convolutions, each of which reads the bytes of the one before, and optionally max
+// pooling of the last one.
 //
 // The maps between them are padded and stay in the scratch memory of the step: one phase computes the rows of a map.
 // Their channels are ordered as the next layer reads them best.

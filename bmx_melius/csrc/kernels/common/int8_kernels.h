@@ -75,7 +75,8 @@ struct ThresholdsRow {
     ptrdiff_t y_pixel;  // in elements
 };
 
-// Rescaling as in RescaleRow for pixels of the user's map, without windows, to bytes. Words of y are written as a whole.
+// Rescaling as in RescaleRow for pixels of the user's map, without windows, to bytes. Words of y are written as a
+// whole.
 struct RescalePlanes {
     const float* x;
     ptrdiff_t plane;  // elements between the channels of a pixel

@@ -46,8 +46,13 @@ struct WidenedProducts {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx2() {
-    static const Int8Kernels kernels = {
-        rescale_at_once, rescale_planes_at_once, max_at_once, convolve_with<WidenedProducts>, sum_pixels, count_thresholds, 1};
+    static const Int8Kernels kernels = {rescale_at_once,
+                                        rescale_planes_at_once,
+                                        max_at_once,
+                                        convolve_with<WidenedProducts>,
+                                        sum_pixels,
+                                        count_thresholds,
+                                        1};
     return kernels;
 }
 

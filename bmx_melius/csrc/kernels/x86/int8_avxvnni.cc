@@ -23,8 +23,13 @@ struct DotProducts {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avxvnni() {
-    static const Int8Kernels kernels = {
-        rescale_at_once, rescale_planes_at_once, max_at_once, convolve_with<DotProducts>, sum_pixels, count_thresholds, 1};
+    static const Int8Kernels kernels = {rescale_at_once,
+                                        rescale_planes_at_once,
+                                        max_at_once,
+                                        convolve_with<DotProducts>,
+                                        sum_pixels,
+                                        count_thresholds,
+                                        1};
     return kernels;
 }
 
