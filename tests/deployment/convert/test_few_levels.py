@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.packed import chain, conv
+from support.engines import INSTRUCTION_SETS, Engine, needs_engine
+from support.packed import chain, conv, operation
 
+from bmx_melius.deployment.convert.calibration import quantized
 from bmx_melius.deployment.convert.few_levels import weight_levels, with_levels
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.layer_weights import weight_of
+from bmx_melius.deployment.program.layer_weights import int8_weight_of, weight_of
+from bmx_melius.deployment.program.operations import OPERATIONS, Operation
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
+
+pytest_plugins = ['support.engines']  # its fixtures
 
 RANDOM = np.random.RandomState(0)
 SHAPE = (16, 8, 3, 3)
@@ -102,3 +109,49 @@ def test_a_convolution_of_levels_computes_what_the_float_convolution_computes():
     x = RANDOM.normal(size=(2, 8, 6, 6)).astype(np.float32)
     (expected,), (found,) = reference.run(program, [x]), reference.run(with_levels(program, half=False), [x])
     np.testing.assert_allclose(found, expected, rtol=0, atol=np.abs(expected).max() * 1e-6)
+
+
+# --- with 8 bits ----------------------------------------------------------------------------------------------------------------------
+
+
+def in_8_bits(program, x):
+    """Return the program of 8-bit layers, calibrated on one batch."""
+    return quantized(program, [x], min_correlation=-1)[0].program
+
+
+def as_int8_conv(operation):
+    """Return the ordinary 8-bit layer with the expanded weight of one of few levels."""
+    if not (operation.row.weight_levels and operation.row.products == 'int8'):
+        return operation
+    attributes = {name: value for name, value in operation.attributes.items() if name in OPERATIONS['int8_conv'].attributes}
+    arrays = {'weight': int8_weight_of(operation), **{name: operation.arrays[name] for name in ('pad', 'multiplier', 'offset')}}
+    return Operation('int8_conv', operation.inputs, attributes, arrays)
+
+
+@needs_engine
+@pytest.mark.parametrize('form', FORMS)
+def test_in_8_bits_weights_of_few_levels_stay_packed_and_compute_what_an_ordinary_layer_does(form, open_engine):
+    weight, bits = FORMS[form]
+    layer = conv((weight * FACTORS).astype(np.float32), bias=RANDOM.normal(size=16).astype('f'), groups=1, pad_top=1, pad_right=1)
+    program, x = chain((8, 6, 6), layer, operation('relu')), RANDOM.normal(size=(4, 8, 6, 6)).astype('f')
+    made = in_8_bits(with_levels(program, half=False), x)
+    (packed_layer,) = [each for each in made.operations if each.row.products]
+    assert packed_layer.name == 'level_int8_conv' and packed_layer.attributes['bits'] == bits
+    ordinary = Program(made.inputs, [as_int8_conv(each) for each in made.operations], made.outputs)
+    (expected,) = reference.run(ordinary, [x])
+    assert (reference.run(made, [x])[0] == expected).all()
+    for instruction_set in set(INSTRUCTION_SETS) & set(engine.instruction_sets()[1]):
+        library = open_engine(instruction_set)
+        assert (Engine.of(library, made).run([x])[0] == Engine.of(library, ordinary).run([x])[0]).all()
+    (real,) = reference.run(program, [x])
+    assert np.abs(expected - real).max() < 0.02 * np.abs(real).max()
+
+
+def test_multiples_lose_nothing_in_8_bits():
+    weight = (of_levels(range(-8, 8)) * FACTORS).astype(np.float32)
+    (layer,) = [
+        each
+        for each in in_8_bits(chain((8, 5, 5), packed(weight)), RANDOM.normal(size=(2, 8, 5, 5)).astype('f')).operations
+        if each.row.products
+    ]
+    assert (layer.arrays['levels'] == np.arange(-8, 8)).all()
