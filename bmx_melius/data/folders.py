@@ -122,7 +122,7 @@ class ImageFolder(EncodedImages, Dataset):
 
     def __getitem__(self, index):
         path, label = self.items[index]
-        return self._spec.read(path), label
+        return decode(read_file(path), path, self._spec.channels), label
 
     def read(self, index):
         return read_file(self.items[index][0])

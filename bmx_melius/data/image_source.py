@@ -21,7 +21,7 @@ class TrainingImages:
     Attributes
     ----------
     train, validation : gluon.data.Dataset
-        Datasets of pairs (image, label): NDArray (height, width, channels) uint8, and int.
+        Datasets of pairs (image, label): NDArray or NumPy array (height, width, channels) uint8, and int.
     class_names : list of str
     origin : str
         Description of where the images come from, for messages.
@@ -58,7 +58,7 @@ class ImageSource(Source):
         self._images, self._threads = images, threads
         drawn = open_bootstrap(bootstrap, len(images.train), batching.seed)
         augmented, self._order = _Augmented(images.train, augmentation, spec), _ShuffledBatches(len(images.train), batching, drawn)
-        self._train = gluon.data.DataLoader(augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+        self._train = gluon.data.DataLoader(augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_batch_of(spec))
         self._validation = _in_order(images.validation, spec, batching.size, threads, self.validation_share)
 
     def training_labels(self):
@@ -68,36 +68,39 @@ class ImageSource(Source):
 
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
-        yield from _normalized(self._train, self.spec)
+        yield from self._train
 
     def train_in_order(self):
         """Yield all training images in order, once each, preprocessed as in `validation`."""
         yield from validation_batches(self._images.train, self.spec, self.batching.size, self._threads)
 
     def validation(self):
-        yield from _normalized(itertools.islice(self._validation, self.batching.limit), self.spec)
+        yield from itertools.islice(self._validation, self.batching.limit)
 
 
 def validation_batches(images, spec, batch_size, threads):
     """Yield the batches of a dataset in order, preprocessed as by `ImageSource.validation`."""
-    yield from _normalized(_in_order(images, spec, batch_size, threads, range(len(images))), spec)
+    yield from _in_order(images, spec, batch_size, threads, range(len(images)))
 
 
 def _in_order(images, spec, batch_size, threads, numbers):
     """Return a loader of the images with the indices `numbers`, cropped as in validation."""
     return gluon.data.DataLoader(
-        _Cropped(images, spec), batch_size=batch_size, sampler=numbers, num_workers=threads, thread_pool=True, batchify_fn=_stack
+        _Cropped(images, spec), batch_size=batch_size, sampler=numbers, num_workers=threads, thread_pool=True, batchify_fn=_batch_of(spec)
     )
 
 
-def _normalized(batches, spec):
-    for images, labels in batches:
-        yield spec.normalize(images), labels
+def _batch_of(spec):
+    """Return the function that makes a batch of pairs (pixels, label); the threads of the loader call it."""
 
+    def batch(samples):
+        images, labels = zip(*samples)
+        inputs = np.empty((len(images), *spec.shape), np.float32)
+        for row, image in zip(inputs, images):  # one by one, because the first caches hold an image, not a batch
+            spec.normalize_into(row, image.transpose(2, 0, 1))
+        return mx.nd.array(inputs), mx.nd.array(labels)
 
-def _stack(samples):
-    images, labels = zip(*samples)
-    return mx.nd.array(np.stack(images)), mx.nd.array(labels)
+    return batch
 
 
 class _ShuffledBatches(gluon.data.Sampler):
@@ -139,7 +142,7 @@ class _Augmented(gluon.data.Dataset):
     def __getitem__(self, key):
         seed, index = key
         image, label = _read(self._images, index)
-        return self._augmentation(image.asnumpy(), self._spec, np.random.default_rng(seed)), label
+        return self._augmentation(image, self._spec, np.random.default_rng(seed)), label
 
 
 class _Cropped(gluon.data.Dataset):
@@ -153,12 +156,13 @@ class _Cropped(gluon.data.Dataset):
 
     def __getitem__(self, index):
         image, label = _read(self._images, index)
-        return self._spec.crop(image).asnumpy(), label
+        return self._spec.crop(mx.nd.array(image, dtype='uint8')).asnumpy(), label
 
 
 def _read(images, index):
-    """Return the image and label at `index`. Raises `DataError` when the image cannot be read."""
+    """Return the image at `index` as NumPy array, and its label. Raises `DataError` when it cannot be read."""
     try:
-        return images[index]
+        image, label = images[index]
+        return image.asnumpy() if isinstance(image, mx.nd.NDArray) else image, label
     except (OSError, ValueError, mx.MXNetError) as error:
         raise DataError(last_line(error)) from error

@@ -10,6 +10,7 @@ from mxnet.gluon.data import Dataset
 from ..errors import UserError, counted, last_line, name_some
 from ..files.io import read_text
 from ..reporting import ProgressLine
+from ..vision.pixels import decode
 from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .mxnet_decoder import decodes_alike
 from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAX_CLASSES, read_places, read_record, without_labels
@@ -135,7 +136,8 @@ class RecordImages(Dataset):
 
     def __getitem__(self, index):
         content = self._records.read(index)
-        return self._spec.decode(content, f'{self._records.name([index])} of {self._records.path}'), int(self._records.labels[index])
+        name = f'{self._records.name([index])} of {self._records.path}'
+        return decode(content, name, self._spec.channels), int(self._records.labels[index])
 
 
 def read_class_names(records, classes):

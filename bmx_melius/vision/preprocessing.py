@@ -120,13 +120,9 @@ class InputSpec:
         UserError
             If it cannot be decoded, see `bmx_melius.vision.pixels.decode`.
         """
-        return self.decode(pixels.read_file(path), path)
-
-    def decode(self, content: bytes, name: Union[str, os.PathLike]) -> 'mx.nd.NDArray':
-        """Decode the content of an image file as `read` does; `name` identifies the image in errors."""
         import mxnet as mx  # here, because a machine that only runs packed networks does not have it
 
-        return mx.nd.array(pixels.decode(content, os.fspath(name), self.channels), dtype='uint8')
+        return mx.nd.array(pixels.decode(pixels.read_file(path), os.fspath(path), self.channels), dtype='uint8')
 
     def crop(self, image: 'mx.nd.NDArray') -> 'mx.nd.NDArray':
         """Resize an image and crop its centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
@@ -190,8 +186,15 @@ class InputSpec:
         """
         if pixels.ndim != 4 or pixels.shape[1] != self.channels:
             raise UserError(f'pixels must have the shape (N, {self.channels}, height, width), not {pixels.shape}')
+        values = np.empty(pixels.shape, np.float32)
+        self.normalize_into(values, pixels)
+        return values
+
+    def normalize_into(self, values: np.ndarray, pixels: np.ndarray) -> None:
+        """Write normalized pixels, (..., channels, height, width) uint8, to float32 values of the same shape."""
         mean, std = (np.float32(numbers)[:, None, None] for numbers in (self.mean, self.std))
-        return (pixels.astype(np.float32) - mean) / std
+        np.subtract(pixels, mean, out=values)
+        values /= std
 
     def _prepared(self, image):
         """Return the input, (1, channels, size, size) float32, of pixels, (height, width, channels) uint8."""
