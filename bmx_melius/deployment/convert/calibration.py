@@ -1,6 +1,8 @@
 """Calibration of 8-bit layers: the ranges of values on images, and what quantization changes on the same images."""
 
 import dataclasses
+import math
+import time
 from typing import Optional
 
 import numpy as np
@@ -23,6 +25,8 @@ _ROUNDING = 0.01  # of a pixel that is normalized and back
 _SAME = 1e-3  # of the outputs: smaller differences between images may not have an integer of their own
 _LOST = 0.01  # of a difference between outputs: what is smaller is the same
 _MEASURED = 32  # images on which the layers are quantized one at a time
+_PAYS = 1.05  # of the time of float layers: what is more is told
+_TURNS, _LEAST_TURNS, _TIMED_SECONDS = 50, 3, 1.0  # in which both programs are timed
 
 
 @dataclasses.dataclass
@@ -52,6 +56,8 @@ class QuantizationReport:
         standard deviation of the outputs. Includes the layers in `keep_float`.
     keep_float : list of str
         Layers that remain float32 by request.
+    milliseconds : list of float
+        Of an image on this processor, in one thread, with float layers and with 8-bit layers: the least of several runs.
     """
 
     images: int
@@ -64,6 +70,7 @@ class QuantizationReport:
     ranges: str
     changes: dict
     keep_float: list
+    milliseconds: list
 
     def __str__(self):
         lines = [
@@ -85,6 +92,12 @@ class QuantizationReport:
                 'change of the outputs by each layer alone: '
                 + ', '.join(f'{name} ({self.changes[name]:.2%})' for name in order)
                 + (f'; float32: {", ".join(self.keep_float)}' if self.keep_float else '')
+            )
+        before, after = self.milliseconds
+        if after > _PAYS * before:
+            lines.append(
+                f'8-bit layers do not pay on this processor: {after:.3g} ms an image, with float layers {before:.3g}; do without them if '
+                'the network runs here and the size of its files permits it'
             )
         return '\n'.join(lines)
 
@@ -256,8 +269,8 @@ class _Runner:
         changed = Program(program.inputs, operations, outputs)
         self._runner = engine.Runner(changed, changed.to_words()) if outputs else None
 
-    def __call__(self, batch):
-        return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
+    def __call__(self, batch, threads=0):
+        return self._runner.run([np.ascontiguousarray(batch, np.float32)], threads) if self._runner else []
 
 
 def _changes(program, ranges, spec, layers, batches):
@@ -304,7 +317,22 @@ def _compared(program, result, batches, method, names):
         ranges=method,
         changes={},
         keep_float=[],
+        milliseconds=_least_milliseconds([program, result.program], batches[0][:1]),
     )
+
+
+def _least_milliseconds(programs, image):
+    """Return the times of programs, which run in turns so that other load slows all of them."""
+    runners = [_Runner(program, program.outputs) for program in programs]
+    least, end = [math.inf] * len(runners), time.perf_counter() + _TIMED_SECONDS
+    for turn in range(_TURNS):
+        if turn >= _LEAST_TURNS and time.perf_counter() > end:
+            break
+        for number, runner in enumerate(runners):
+            begin = time.perf_counter()
+            runner(image, threads=1)
+            least[number] = min(least[number], 1e3 * (time.perf_counter() - begin))
+    return least
 
 
 def _correlation(x, y):

@@ -1,5 +1,6 @@
 """Conversion of real-valued layers to layers of 8-bit integers: exactness of what is folded, accuracy, and what it refuses."""
 
+import dataclasses
 import json
 import re
 
@@ -384,6 +385,15 @@ def test_the_command_reads_images_from_an_array_in_a_file(export, tmp_path, caps
     assert main(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert found['quantization']['images'] == 4 and found['size_after'] < found['size_before'] / 8
+
+
+@needs_engine
+def test_the_report_says_where_8_bit_layers_take_longer_than_float_layers():
+    program = program_of(3, random_conv(np.random.RandomState(0), 4, 3, 0))
+    _, report = quantized(program, [np.random.RandomState(1).randn(4, 3, 8, 8).astype(np.float32)])
+    assert all(0 < time < 1e3 for time in report.milliseconds)
+    slower, as_fast = (str(dataclasses.replace(report, milliseconds=[2.0, time])) for time in (2.11, 2.09))
+    assert 'do not pay on this processor: 2.11 ms an image, with float layers 2' in slower and 'pay' not in as_fast
 
 
 def test_an_unknown_way_of_choosing_ranges_is_named():
