@@ -80,10 +80,9 @@ def main():
         return
     programs = {'bmx-melius': sys.executable, 'torchvision': arguments.torchvision_python}
     environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'MXNET_CPU_WORKER_NTHREADS': '1'}
+    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
     processes = {
-        reader: subprocess.Popen(
-            [program, __file__, arguments.folder, '--reader', reader], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        reader: subprocess.Popen([program, __file__, arguments.folder, '--reader', reader], env=environment, **pipes)
         for reader, program in programs.items()
         if program
     }

@@ -58,7 +58,9 @@ class ImageSource(Source):
         self._images, self._threads = images, threads
         drawn = open_bootstrap(bootstrap, len(images.train), batching.seed)
         augmented, self._order = _Augmented(images.train, augmentation, spec), _ShuffledBatches(len(images.train), batching, drawn)
-        self._train = gluon.data.DataLoader(augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_batch_of(spec))
+        self._train = gluon.data.DataLoader(
+            augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_batch_of(spec)
+        )
         self._validation = _in_order(images.validation, spec, batching.size, threads, self.validation_share)
 
     def training_labels(self):
