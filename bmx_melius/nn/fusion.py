@@ -23,6 +23,8 @@ OPERATOR = 'bmx_melius_sign'
 CONVOLUTION_OPERATOR = 'bmx_melius_convolution'
 GEOMETRY = {'stride': (1, 1), 'pad': (0, 0), 'dilate': (1, 1)}  # attributes of a Convolution and their defaults
 MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients of a value with eight readers in place, see `_fuse`
+KERNELS = ('avx512', 'avx2')  # instruction sets that have kernels for it, the best one first
+MOST_REACH = 24  # pixels from the first to the last one of a window, down or across: the tables of larger ones are too large
 METHODS = ('sign', 'approx_sign')
 _processor: Dict[str, Callable[[], Any]] = {}  # 'instruction_sets': the function that `register` is given
 SWITCH = 'BMX_MELIUS_FUSION'  # environment variable: with 0, MXNet's operators are executed
@@ -107,7 +109,7 @@ def fused(symbol):
         node['inputs'] = [moved.get(entry[0], entry) for entry in node['inputs']]
     graph.heads = [moved.get(entry[0], entry) for entry in graph.heads]
     graph.drop_unused()
-    if _has_convolution():
+    if _kernels():
         _fuse_convolutions(graph)
         graph.drop_unused()
         graph.sort()
@@ -129,11 +131,13 @@ def _fuse(graph, activations, moved):
 
 
 @functools.lru_cache(maxsize=None)
-def _has_convolution():
-    """Return whether `CONVOLUTION_OPERATOR` is compiled, and supported by this processor and the instruction set that is chosen."""
+def _kernels():
+    """Return the best of `KERNELS` up to the chosen instruction set, or None if there is none or `CONVOLUTION_OPERATOR` is not compiled."""
     chosen, available = _processor['instruction_sets']()
     sets = available[: available.index(chosen) + 1] if chosen else ()
-    return 'avx512' in sets and CONVOLUTION_OPERATOR in mx.operator.get_all_registered_operators()
+    if CONVOLUTION_OPERATOR not in mx.operator.get_all_registered_operators():
+        return None
+    return next((name for name in KERNELS if name in sets), None)
 
 
 def _fuse_convolutions(graph):
@@ -155,8 +159,16 @@ def _fuse_convolutions(graph):
 
 
 def _is_plain(attributes):
-    """Return whether a Convolution has two spatial axes and one group."""
-    return len(integers(attributes['kernel'])) == 2 and attributes.get('num_group', '1') == '1'
+    """Return whether a Convolution has two spatial axes, one group, and windows that are not too large."""
+    kernel = integers(attributes['kernel'])
+    if len(kernel) != 2 or attributes.get('num_group', '1') != '1':
+        return False
+    return all((size - 1) * dilation <= MOST_REACH for size, dilation in zip(kernel, _geometry(attributes)['dilate']))
+
+
+def _geometry(attributes):
+    """Return stride, padding and dilation of a Convolution, tuples of integers."""
+    return {name: integers(attributes.get(name, '')) or default for name, default in GEOMETRY.items()}
 
 
 def _scale_of(weight):
@@ -183,9 +195,8 @@ def _latent_weight(graph, entry):
 
 def _fuse_convolution(graph, index, sign, scale):
     node = graph.nodes[index]
-    geometry = {name: integers(node['attrs'].get(name, '')) or default for name, default in GEOMETRY.items()}
-    attributes = {name: ','.join(map(str, numbers)) for name, numbers in geometry.items()}
-    attributes.update({name: sign['attrs'][name] for name in ('method', 'threshold')}, scale=scale)
+    attributes = {name: ','.join(map(str, numbers)) for name, numbers in _geometry(node['attrs']).items()}
+    attributes.update({name: sign['attrs'][name] for name in ('method', 'threshold')}, scale=scale, kernels=_kernels())
     latent = _counted_weight(graph, node)
     if latent:
         # The gradient of a variable may have to be added, by this reshape.

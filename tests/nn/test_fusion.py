@@ -18,7 +18,7 @@ from model_zoo import get_model
 
 pytestmark = needs_operator
 
-needs_convolution = pytest.mark.skipif(not fusion._has_convolution(), reason='no kernels for this processor')
+needs_convolution = pytest.mark.skipif(not fusion._kernels(), reason='no kernels for this processor')
 
 STATIC = pytest.mark.parametrize('static', [False, True], ids=['hybrid', 'static'])
 
@@ -31,7 +31,7 @@ def fused_in(symbol, operator=fusion.OPERATOR):
 def run_both(monkeypatch):
     """The function that returns the results of `run()` with MXNet's operators and with fused signs, each in newly prepared graphs."""
     fused = fusion.fused
-    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    monkeypatch.setattr(fusion, '_kernels', lambda: None)
 
     def run_both(run):
         results = []
@@ -171,7 +171,7 @@ def test_executed_graphs_have_one_operator_per_activation_and_exported_networks_
     net.hybridize()
     net(mx.nd.ones((1, 8, 6, 6)))
     operators = [node['op'] for node in fusion.SymbolJson.of(executed[0]).nodes]
-    operator = fusion.CONVOLUTION_OPERATOR if fusion._has_convolution() else fusion.OPERATOR
+    operator = fusion.CONVOLUTION_OPERATOR if fusion._kernels() else fusion.OPERATOR
     assert operators.count(operator) == 2 and 'abs' not in operators
     assert ('batch_dot' in operators) == (operator == fusion.OPERATOR)  # of the constant of a convolution
     net.export(str(tmp_path / 'net'))
@@ -337,7 +337,7 @@ def test_a_convolution_has_the_same_bits_and_gradients_as_near_to_float64(monkey
     assert fused_in(make()(mx.sym.var('data')), fusion.CONVOLUTION_OPERATOR) == 1
     found = layer_results(make, x)
     exact = layer_results(make, x, dtype='float64')
-    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    monkeypatch.setattr(fusion, '_kernels', lambda: None)
     stock = layer_results(make, x)
     if method == 'sign':
         np.testing.assert_array_equal(found[0], stock[0])
@@ -359,7 +359,7 @@ def test_values_that_are_not_finite_reach_the_same_results(monkeypatch, special)
     x = np.random.default_rng(0).normal(size=(2, 40, 9, 9)).astype(np.float32)
     x[1, 35, 4, 3] = special
     found = layer_results(make, x)[0]
-    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    monkeypatch.setattr(fusion, '_kernels', lambda: None)
     np.testing.assert_array_equal(found, layer_results(make, x)[0])
     assert 0 < np.isnan(found).sum() < found.size
 
@@ -419,7 +419,7 @@ def test_gradients_of_networks_with_fused_convolutions_are_those_of_mxnet(monkey
         return [array.asnumpy() for array in gradients_of(net, x)], fused_in(net(mx.sym.var('data')), fusion.CONVOLUTION_OPERATOR)
 
     found, count = run()
-    monkeypatch.setattr(fusion, '_has_convolution', lambda: False)
+    monkeypatch.setattr(fusion, '_kernels', lambda: None)
     expected, none = run()
     assert (count, none) == (convolutions, 0)
     np.testing.assert_array_equal(found[0], expected[0])

@@ -73,7 +73,21 @@ bmx::BinaryTraining layer_of(const Attributes& attributes, const Sizes& x, const
     return layer;
 }
 
+// The kernels that an attribute names, or nullptr. nn/fusion.py names only what the processor supports.
+const bmx::BinaryTrainingKernels* kernels_of(const Attributes& attributes) {
+    const std::string& name = attributes.at("kernels");
 #ifdef BMX_HAVE_AVX512
+    if (name == "avx512") {
+        return &bmx::binary_training_avx512();
+    }
+#endif
+#ifdef BMX_HAVE_AVX2
+    if (name == "avx2") {
+        return &bmx::binary_training_avx2();
+    }
+#endif
+    return nullptr;
+}
 
 void* aligned(void* memory) { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory) + 63) / 64 * 64); }
 
@@ -88,13 +102,17 @@ MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* input
     MXTensor &x = (*inputs)[0], &weight = (*inputs)[1];
     const bmx::BinaryTraining layer = layer_of(attributes, x.shape, weight.shape);
     const int threads = omp_get_max_threads();
-    void* memory = working_memory(resource, bmx::forward_bytes_avx512(layer, threads));
+    const bmx::BinaryTrainingKernels* kernels = kernels_of(attributes);
+    if (!kernels) {
+        return fail("no kernels for the instruction set");
+    }
+    void* memory = working_memory(resource, kernels->forward_bytes(layer, threads));
     if (!memory) {
         return fail("the map is too large");
     }
     const float* bias = has_bias(attributes) ? (*inputs)[2].data<float>() : nullptr;
-    bmx::forward_avx512(layer, threads, memory, x.data<float>(), weight.data<float>(), bias,
-                        (*outputs)[0].data<float>());
+    kernels->forward(layer, threads, memory, x.data<float>(), weight.data<float>(), bias,
+                     (*outputs)[0].data<float>());
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -103,13 +121,17 @@ MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* inpu
     MXTensor &outer = (*inputs)[0], &x = (*inputs)[1], &weight = (*inputs)[2];
     const bmx::BinaryTraining layer = layer_of(attributes, x.shape, weight.shape);
     const int threads = omp_get_max_threads();
-    void* memory = working_memory(resource, bmx::backward_bytes_avx512(layer, threads));
+    const bmx::BinaryTrainingKernels* kernels = kernels_of(attributes);
+    if (!kernels) {
+        return fail("no kernels for the instruction set");
+    }
+    void* memory = working_memory(resource, kernels->backward_bytes(layer, threads));
     if (!memory) {
         return fail("the map is too large");
     }
-    bmx::backward_avx512(layer, threads, memory, outer.data<float>(), x.data<float>(), weight.data<float>(),
-                         (*outputs)[0].data<float>(), (*outputs)[1].data<float>(),
-                         has_bias(attributes) ? (*outputs)[2].data<float>() : nullptr);
+    kernels->backward(layer, threads, memory, outer.data<float>(), x.data<float>(), weight.data<float>(),
+                      (*outputs)[0].data<float>(), (*outputs)[1].data<float>(),
+                      has_bias(attributes) ? (*outputs)[2].data<float>() : nullptr);
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -162,7 +184,5 @@ REGISTER_OP(bmx_melius_convolution)
     .setParseAttrs(parse_attributes)
     .setInferType(infer_type)
     .setInferShape(infer_shape);
-
-#endif
 
 }  // namespace

@@ -24,17 +24,23 @@ struct BinaryTraining {
     int out_pixels() const { return images * out_plane(); }
 };
 
-// Working memory, aligned to 64 bytes, for `threads` threads.
-size_t forward_bytes_avx512(const BinaryTraining& layer, int threads);
-size_t backward_bytes_avx512(const BinaryTraining& layer, int threads);
+struct BinaryTrainingKernels {
+    // Sizes of working memory, aligned to 64 bytes, for `threads` threads.
+    size_t (*forward_bytes)(const BinaryTraining& layer, int threads);
+    size_t (*backward_bytes)(const BinaryTraining& layer, int threads);
 
-// Computes the result. Its sums are integers and exact. A result is NaN if its window contains an x that is not finite.
-void forward_avx512(const BinaryTraining& layer, int threads, void* memory, const float* x, const float* weight,
+    // Computes the result. Its sums are integers and exact. A result is NaN if its window contains an x that is not
+    // finite.
+    void (*forward)(const BinaryTraining& layer, int threads, void* memory, const float* x, const float* weight,
                     const float* bias, float* result);
 
-// Computes the gradients of x, scale * s and the bias (if there is one) from the gradient of the result. They do not
-// depend on the number of threads.
-void backward_avx512(const BinaryTraining& layer, int threads, void* memory, const float* outer, const float* x,
+    // Computes the gradients of x, scale * s and the bias (if there is one) from the gradient of the result. They do
+    // not depend on the number of threads.
+    void (*backward)(const BinaryTraining& layer, int threads, void* memory, const float* outer, const float* x,
                      const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient);
+};
+
+const BinaryTrainingKernels& binary_training_avx2();
+const BinaryTrainingKernels& binary_training_avx512();
 
 }  // namespace bmx

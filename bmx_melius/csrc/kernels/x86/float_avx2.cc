@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/x86/transpose_avx2.h"
+
 namespace bmx {
 namespace {
 
@@ -39,26 +41,7 @@ struct Lanes {  // documented in float_avx512.cc
         return _mm256_permutevar8x32_ps(_mm256_blend_ps(b, a, 0x80), _mm256_set_epi32(6, 5, 4, 3, 2, 1, 0, 7));
     }
 
-    static void transpose(Real (&x)[width]) {
-        Real y[width];
-        for (int i = 0; i < width; i += 2) {  // pairs of columns within the halves of rows
-            y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
-            y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
-        }
-        for (int i = 0; i < width; i += 4) {  // one column of four rows in each half
-            x[i] = _mm256_shuffle_ps(y[i], y[i + 2], 0x44);
-            x[i + 1] = _mm256_shuffle_ps(y[i], y[i + 2], 0xee);
-            x[i + 2] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0x44);
-            x[i + 3] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0xee);
-        }
-        for (int i = 0; i < 4; ++i) {
-            y[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
-            y[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
-        }
-        for (int i = 0; i < width; ++i) {
-            x[i] = y[i];
-        }
-    }
+    static void transpose(Real (&x)[width]) { bmx::transpose(x); }
 
     using Integers = __m128i;
 

@@ -3,309 +3,16 @@
 // Gradients are sums of numbers times bits: the gradient of u is the sum of outer s, and the gradient of s the sum of
 // outer u. Four numbers have 16 such sums, a table that fills a vector. It is computed once, and four bits of each of
 // 16 channels select one of its elements: a permutation and an addition replace 64 products and additions.
-#include <immintrin.h>
-#include <omp.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <vector>
-
-#include "kernels/common/arithmetic.h"
-#include "kernels/common/binary_training.h"
-#include "kernels/x86/transpose_avx512.h"
+#include "kernels/common/binary_training_parts.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kLanes = 16;
-constexpr int kNotFinite = 0x99;      // classes of numbers: NaN and infinity
 constexpr int kGroup = 4;             // numbers of a table
 constexpr int kRows = 8;              // most tables of one call of `add_looked_up`
 constexpr int kVectors = 2;           // most vectors of channels of one call
 constexpr int kChunk = 128;           // most pixels of the gradient of the weight that are summed at a time
 constexpr size_t kCache = 400 << 10;  // bytes that stay in the second-level cache
-
-// Divides working memory.
-class Memory {
-  public:
-    explicit Memory(void* begin = nullptr) : begin_(static_cast<char*>(begin)) {}
-
-    template <class T>
-    T* take(size_t count) {
-        T* result = reinterpret_cast<T*>(begin_ + size_);
-        size_ += round_up(count * sizeof(T), 64);
-        return result;
-    }
-    size_t size() const { return size_; }
-
-  private:
-    char* begin_;
-    size_t size_ = 0;
-};
-
-// --- maps ------------------------------------------------------------------------------------------------------------
-
-// Up to 16 elements of a map whose addresses are known as offsets: as few loads or stores as there are contiguous runs.
-class Elements {
-  public:
-    // Appends an element. There are at most 16.
-    void add(int offset) {
-        if (count_ == 0 || offset != offsets_[count_ - 1] + 1) {
-            starts_[runs_] = offset - count_;
-            masks_[runs_++] = 0;
-        }
-        offsets_[count_] = offset;
-        masks_[runs_ - 1] |= __mmask16(1u << count_++);
-    }
-
-    // The elements, and 0 in the other lanes.
-    __m512 load(const float* base) const {
-        if (runs_ > 6) {
-            const __m512i offsets = _mm512_loadu_si512(offsets_);
-            return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), all(), offsets, base, 4);
-        }
-        __m512 result = _mm512_maskz_loadu_ps(masks_[0], base + starts_[0]);
-        for (int i = 1; i < runs_; i++) {
-            result = _mm512_mask_loadu_ps(result, masks_[i], base + starts_[i]);
-        }
-        return result;
-    }
-
-    void store(float* base, __m512 values) const {
-        for (int i = 0; i < runs_; i++) {
-            _mm512_mask_storeu_ps(base + starts_[i], masks_[i], values);
-        }
-    }
-
-  private:
-    __mmask16 all() const { return __mmask16((1u << count_) - 1); }
-
-    int count_ = 0, runs_ = 0;
-    int starts_[kLanes];  // minus the lane of the first element
-    __mmask16 masks_[kLanes];
-    int offsets_[kLanes] = {};
-};
-
-// Positions of pixels, counted through the images, rows and columns of a map, in a map of other size.
-class Positions {
-  public:
-    // Steps in elements from one image, row and column to the next one.
-    Positions(int rows, int columns, int image, int row, int column)
-        : rows_(rows), columns_(columns), image_(image), row_(row), column_(column) {}
-
-    Elements from(int begin, int end) const {
-        Elements result;
-        int column = begin % columns_, row = begin / columns_ % rows_, image = begin / columns_ / rows_;
-        for (int i = begin; i < end; i++) {
-            result.add(image * image_ + row * row_ + column * column_);
-            if (++column == columns_) {
-                column = 0;
-                if (++row == rows_) {
-                    row = 0;
-                    image++;
-                }
-            }
-        }
-        return result;
-    }
-
-  private:
-    int rows_, columns_, image_, row_, column_;
-};
-
-// --- bits ------------------------------------------------------------------------------------------------------------
-
-// The bits x >= 0 of a map, padded with 0: [words][images][rows][columns] words of 32 channels.
-struct BitMap {
-    explicit BitMap(const BinaryTraining& layer)
-        : rows(layer.height + 2 * layer.pad_h),
-          columns(layer.width + 2 * layer.pad_w),
-          plane(layer.images * rows * columns) {}
-
-    int tap(const BinaryTraining& layer, int tap) const {
-        return tap / layer.kernel_w * layer.dilation_h * columns + tap % layer.kernel_w * layer.dilation_w;
-    }
-    // Positions of the first element of the window of each pixel of the result.
-    Positions windows(const BinaryTraining& layer) const {
-        return {layer.out_height, layer.out_width, rows * columns, layer.stride_h * columns, layer.stride_w};
-    }
-
-    int rows, columns, plane;
-};
-
-// Packs 32 channels, or fewer, of an image; `row` is working memory for a plane. Returns whether all are finite.
-bool pack(const BinaryTraining& layer, const BitMap& map, const float* x, int channels, uint32_t* row,
-          uint32_t* packed) {
-    const int size = layer.plane();
-    __mmask16 wrong = 0;
-    for (int i = 0; i < size; i += kLanes) {
-        const __mmask16 valid = size - i < kLanes ? __mmask16((1u << (size - i)) - 1) : __mmask16(0xffff);
-        __m512i words = _mm512_setzero_si512();
-        for (int channel = 0; channel < channels; channel++) {
-            const __m512 value = _mm512_maskz_loadu_ps(valid, x + ptrdiff_t(channel) * size + i);
-            wrong |= _mm512_fpclass_ps_mask(value, kNotFinite);
-            words = _mm512_mask_or_epi32(words, _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_GE_OQ), words,
-                                         _mm512_set1_epi32(int(1u << channel)));
-        }
-        _mm512_mask_storeu_epi32(row + i, valid, words);
-    }
-    std::memset(packed, 0, size_t(map.rows) * map.columns * sizeof(uint32_t));
-    for (int y = 0; y < layer.height; y++) {
-        std::memcpy(packed + (y + layer.pad_h) * map.columns + layer.pad_w, row + y * layer.width,
-                    layer.width * sizeof(uint32_t));
-    }
-    return !wrong;
-}
-
-// Packs all images. Returns whether all values are finite. Called by all threads.
-void pack_all(const BinaryTraining& layer, const BitMap& map, const float* x, uint32_t* row, uint32_t* bits,
-              bool* finite) {
-    const int words = layer.words();
-#pragma omp for schedule(static)
-    for (int part = 0; part < layer.images * words; part++) {
-        const int image = part / words, word = part % words;
-        const float* begin = x + (ptrdiff_t(image) * layer.channels + word * 32) * layer.plane();
-        if (!pack(layer, map, begin, std::min(32, layer.channels - word * 32), row,
-                  bits + word * ptrdiff_t(map.plane) + image * map.rows * map.columns)) {
-#pragma omp atomic write
-            *finite = false;
-        }
-    }
-}
-
-bool all_finite(const float* numbers, int count) {
-    __mmask16 wrong = 0;
-    for (int i = 0; i < count; i += kLanes) {
-        const __mmask16 valid = count - i < kLanes ? __mmask16((1u << (count - i)) - 1) : __mmask16(0xffff);
-        wrong |= _mm512_fpclass_ps_mask(_mm512_maskz_loadu_ps(valid, numbers + i), kNotFinite);
-    }
-    return !wrong;
-}
-
-// Calls `use(word, tap, bits)` with the words of 32 channels of the weights of a filter.
-template <class Use>
-void weight_words(const BinaryTraining& layer, const float* weight, const Use& use) {
-    const int taps = layer.taps();
-    for (int word = 0; word < layer.words(); word++) {
-        const int channels = std::min(32, layer.channels - word * 32);
-        for (int tap = 0; tap < taps; tap += kLanes) {
-            const int count = std::min(kLanes, taps - tap);
-            const __mmask16 valid = __mmask16((1u << count) - 1);
-            __m512i words = _mm512_setzero_si512();
-            for (int channel = 0; channel < channels; channel++) {
-                const __m512 value = _mm512_maskz_loadu_ps(valid, weight + (word * 32 + channel) * taps + tap);
-                words = _mm512_mask_or_epi32(words, _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_GE_OQ), words,
-                                             _mm512_set1_epi32(int(1u << channel)));
-            }
-            alignas(64) uint32_t result[kLanes];
-            _mm512_store_si512(result, words);
-            for (int i = 0; i < count; i++) {
-                use(word, tap + i, result[i]);
-            }
-        }
-    }
-}
-
-// --- the result ------------------------------------------------------------------------------------------------------
-
-struct ForwardMemory {
-    ForwardMemory(const BinaryTraining& layer, int threads, void* begin) : map(layer) {
-        Memory memory(begin);
-        const int products = layer.taps() * layer.words(), blocks = ceil_div(layer.filters, kLanes);
-        bits = memory.take<uint32_t>(size_t(layer.words()) * map.plane);
-        weights = memory.take<uint32_t>(size_t(blocks) * products * kLanes);
-        base = memory.take<int32_t>(blocks * kLanes);
-        constant = memory.take<float>(blocks * kLanes);
-        panel = size_t(products) * kLanes;
-        panels = memory.take<float>(panel * threads);
-        rows = memory.take<uint32_t>(size_t(layer.plane()) * threads);
-        size = memory.size();
-    }
-
-    BitMap map;
-    uint32_t* bits;     // of x
-    uint32_t* weights;  // [filters / 16][tap][word][16 filters]
-    int32_t* base;      // of each filter: n minus the number of weights -1, or n
-    float* constant;    // of each filter: its bias, or 0; NaN if a latent weight is not finite
-    size_t panel;       // elements of a panel: [tap][word][16 pixels]
-    float* panels;      // of each thread
-    uint32_t* rows;     // of each thread, for `pack`
-    size_t size;
-};
-
-// Sets the results to NaN whose windows have values that are not finite.
-void spread_wrong(const BinaryTraining& layer, const float* x, float* result) {
-    for (int pixel = 0; pixel < layer.out_pixels(); pixel++) {
-        const int image = pixel / layer.out_plane(), place = pixel % layer.out_plane();
-        const int top = place / layer.out_width * layer.stride_h - layer.pad_h;
-        const int left = place % layer.out_width * layer.stride_w - layer.pad_w;
-        float sum = 0;  // of products with 0: 0 or NaN
-        for (int tap = 0; tap < layer.taps(); tap++) {
-            const int row = top + tap / layer.kernel_w * layer.dilation_h;
-            const int column = left + tap % layer.kernel_w * layer.dilation_w;
-            if (row < 0 || column < 0 || row >= layer.height || column >= layer.width) {
-                continue;
-            }
-            for (int channel = 0; channel < layer.channels; channel++) {
-                sum +=
-                    0 * x[((ptrdiff_t(image) * layer.channels + channel) * layer.height + row) * layer.width + column];
-            }
-        }
-        if (sum != 0) {
-            for (int filter = 0; filter < layer.filters; filter++) {
-                result[(ptrdiff_t(image) * layer.filters + filter) * layer.out_plane() + place] =
-                    std::numeric_limits<float>::quiet_NaN();
-            }
-        }
-    }
-}
-
-void convolve_tile(const BinaryTraining& layer, const ForwardMemory& memory, const Positions& windows,
-                   const Positions& outputs, int begin, float* panel, float* result) {
-    const int products = layer.taps() * layer.words(), end = std::min(begin + kLanes, layer.out_pixels());
-    const Elements window = windows.from(begin, end), output = outputs.from(begin, end);
-    for (int tap = 0; tap < layer.taps(); tap++) {
-        for (int word = 0; word < layer.words(); word++) {
-            const uint32_t* from = memory.bits + word * ptrdiff_t(memory.map.plane) + memory.map.tap(layer, tap);
-            _mm512_storeu_ps(panel + (tap * layer.words() + word) * kLanes,
-                             window.load(reinterpret_cast<const float*>(from)));
-        }
-    }
-    const int32_t* pixels = reinterpret_cast<const int32_t*>(panel);
-    for (int first = 0; first < layer.filters; first += kLanes) {
-        const uint32_t* weights = memory.weights + ptrdiff_t(first) * products;
-        __m512i sums[kLanes];
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; i++) {
-            sums[i] = _mm512_setzero_si512();
-        }
-        for (int k = 0; k < products; k++) {
-            const __m512i weight = _mm512_loadu_si512(weights + k * kLanes);
-#pragma GCC unroll 16
-            for (int i = 0; i < kLanes; i++) {
-                const __m512i different = _mm512_xor_si512(weight, _mm512_set1_epi32(pixels[k * kLanes + i]));
-                sums[i] = _mm512_add_epi32(sums[i], _mm512_popcnt_epi32(different));
-            }
-        }
-        const int count = std::min(kLanes, layer.filters - first);
-        const __m512i base = _mm512_loadu_si512(memory.base + first);
-        const __m512 constant = _mm512_loadu_ps(memory.constant + first);
-        const __m512 scale = _mm512_set1_ps(layer.scale);
-        __m512 values[kLanes];
-        for (int i = 0; i < kLanes; i++) {
-            const __m512 product = _mm512_cvtepi32_ps(_mm512_sub_epi32(base, sums[i]));
-            values[i] = _mm512_add_ps(_mm512_mul_ps(product, scale), constant);
-        }
-        transpose(values);
-        for (int i = 0; i < count; i++) {
-            output.store(result + ptrdiff_t(first + i) * layer.out_plane(), values[i]);
-        }
-    }
-}
-
-// --- gradients -------------------------------------------------------------------------------------------------------
 
 // The sums of four numbers, each times the factor of its bit: element i is that of the bits of i.
 template <bool kSigns>  // factors -1 and 1 instead of 0 and 1
@@ -486,8 +193,6 @@ void make_tables(const BinaryTraining& layer, const BackwardMemory& memory, int 
 // Multiplies the gradients of u in a row by the slope of the surrogate and stores them.
 void store_row(const BinaryTraining& layer, int channels, int columns, const float* row, const float* x,
                float* gradient) {
-    const __m512 threshold = _mm512_set1_ps(layer.threshold), one = _mm512_set1_ps(1);
-    const __m512 scale = _mm512_set1_ps(layer.scale);
     for (int begin = 0; begin < columns; begin += kLanes) {
         const int count = std::min(kLanes, columns - begin);
         Elements pixels;
@@ -502,34 +207,11 @@ void store_row(const BinaryTraining& layer, int channels, int columns, const flo
             transpose(values);
             for (int i = 0; i < std::min(kLanes, layer.channels - first); i++) {
                 const ptrdiff_t plane = ptrdiff_t(first + i) * layer.plane();
-                const __m512 magnitude = _mm512_abs_ps(pixels.load(x + plane));
-                __m512 slope = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(magnitude, threshold, _CMP_LE_OQ), scale);
-                slope = _mm512_mul_ps(slope, layer.triangular ? _mm512_sub_ps(one, magnitude) : _mm512_set1_ps(0.5f));
+                const Floats slope = slope_of(layer, pixels.load(x + plane));
                 pixels.store(gradient + plane, _mm512_mul_ps(values[i], slope));
             }
         }
     }
-}
-
-// Rows of x that leave the same remainder of the stride, or columns: the same taps reach them.
-struct Remainder {
-    int first, count;           // pixels first, first + stride, ...
-    std::vector<int> taps, at;  // taps that reach them, and the result that the first pixel meets there
-};
-
-std::vector<Remainder> remainders(int size, int kernel, int stride, int pad, int dilation) {
-    std::vector<Remainder> result;
-    for (int first = 0; first < std::min(stride, size); first++) {
-        result.push_back({first, ceil_div(size - first, stride), {}, {}});
-        for (int tap = 0; tap < kernel; tap++) {
-            const int place = first + pad - tap * dilation;
-            if (place % stride == 0) {
-                result.back().taps.push_back(tap);
-                result.back().at.push_back(place / stride);
-            }
-        }
-    }
-    return result;
 }
 
 void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory, int thread, int image, int begin,
@@ -670,60 +352,11 @@ void add_chunk(const BinaryTraining& layer, const BackwardMemory& memory, int th
     }
 }
 
-}  // namespace
-
-size_t forward_bytes_avx512(const BinaryTraining& layer, int threads) {
-    return ForwardMemory(layer, threads, nullptr).size;
-}
-
-size_t backward_bytes_avx512(const BinaryTraining& layer, int threads) {
+size_t backward_bytes(const BinaryTraining& layer, int threads) {
     return BackwardMemory(layer, threads, nullptr).size;
 }
 
-void forward_avx512(const BinaryTraining& layer, int threads, void* working, const float* x, const float* weight,
-                    const float* bias, float* result) {
-    const ForwardMemory memory(layer, threads, working);
-    const int products = layer.taps() * layer.words(), size = layer.channels * layer.taps();
-    const Positions windows = memory.map.windows(layer);
-    const Positions outputs(1, layer.out_plane(), layer.filters * layer.out_plane(), 0, 1);
-    bool finite = true;
-#pragma omp parallel num_threads(threads)
-    {
-        const int thread = omp_get_thread_num();
-        pack_all(layer, memory.map, x, memory.rows + size_t(layer.plane()) * thread, memory.bits, &finite);
-#pragma omp for schedule(static)
-        for (int filter = 0; filter < ceil_div(layer.filters, kLanes) * kLanes; filter++) {
-            uint32_t* to = memory.weights + filter / kLanes * kLanes * ptrdiff_t(products) + filter % kLanes;
-            memory.base[filter] = layer.counts ? size : 0;
-            memory.constant[filter] = 0;
-            if (filter >= layer.filters) {
-                for (int k = 0; k < products; k++) {
-                    to[k * kLanes] = 0;
-                }
-                continue;
-            }
-            const float* weights = weight + ptrdiff_t(filter) * size;
-            memory.constant[filter] = bias ? bias[filter] : 0;
-            if (layer.counts) {
-                memory.constant[filter] = all_finite(weights, size) ? 0 : std::numeric_limits<float>::quiet_NaN();
-            }
-            weight_words(layer, weights, [&](int word, int tap, uint32_t bits) {
-                to[(tap * layer.words() + word) * kLanes] = bits;
-                memory.base[filter] += layer.counts ? 0 : __builtin_popcount(bits);
-            });
-        }
-#pragma omp for schedule(static)
-        for (int tile = 0; tile < ceil_div(layer.out_pixels(), kLanes); tile++) {
-            convolve_tile(layer, memory, windows, outputs, tile * kLanes, memory.panels + memory.panel * thread,
-                          result);
-        }
-    }
-    if (!finite) {
-        spread_wrong(layer, x, result);
-    }
-}
-
-void backward_avx512(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
+void backward(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
                      const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {
     const BackwardMemory memory(layer, threads, working);
     const int taps = layer.taps(), columns = memory.columns;
@@ -745,28 +378,12 @@ void backward_avx512(const BinaryTraining& layer, int threads, void* working, co
         }
 #pragma omp for schedule(static)
         for (int filter = 0; filter < layer.filters; filter++) {
-            double sum = 0;  // of the filter's results
-            for (int image = 0; image < layer.images; image++) {
-                const float* plane = outer + (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane();
-                float lanes[kLanes] = {};  // as many sums, which the compiler can compute together
-                int i = 0;
-                for (; i + kLanes <= layer.out_plane(); i += kLanes) {
-                    for (int lane = 0; lane < kLanes; lane++) {
-                        lanes[lane] += plane[i + lane];
-                    }
-                }
-                for (; i < layer.out_plane(); i++) {
-                    lanes[i % kLanes] += plane[i];
-                }
-                for (float lane : lanes) {
-                    sum += lane;
-                }
-            }
+            const float sum = sum_of_filter(layer, outer, filter);
             if (bias_gradient) {
-                bias_gradient[filter] = float(sum);
+                bias_gradient[filter] = sum;
             }
             const float of_count =
-                layer.counts ? 0.5f * float(sum) : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
+                layer.counts ? 0.5f * sum : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
             for (int channel = 0; channel < layer.channels; channel++) {
                 for (int tap = 0; tap < taps; tap++) {
                     weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
@@ -775,6 +392,13 @@ void backward_avx512(const BinaryTraining& layer, int threads, void* working, co
             }
         }
     }
+}
+
+}  // namespace
+
+const BinaryTrainingKernels& binary_training_avx512() {
+    static const BinaryTrainingKernels kernels = {forward_bytes, backward_bytes, forward, backward};
+    return kernels;
 }
 
 }  // namespace bmx
