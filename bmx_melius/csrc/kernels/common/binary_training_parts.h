@@ -133,15 +133,15 @@ bool pack(const BinaryTraining& layer, const BitMap& map, const float* x, int ch
           uint32_t* packed) {
     const int size = layer.plane();
     NotFinite wrong;
-    for (int i = 0; i < size; i += kLanes) {
-        const Mask valid = first_lanes(size - i);
-        Words words = {};
-        for (int channel = 0; channel < channels; channel++) {
-            const Floats value = load_lanes(valid, x + ptrdiff_t(channel) * size + i, broadcast(0));
+    std::memset(row, 0, size * sizeof(uint32_t));
+    for (int channel = 0; channel < channels; channel++) {
+        const float* plane = x + ptrdiff_t(channel) * size;
+        for (int i = 0; i < size; i += kLanes) {
+            const Mask valid = first_lanes(size - i);
+            const Floats value = load_lanes(valid, plane + i, broadcast(0));
             wrong.see(value);
-            words = set_bit(words, value, channel);
+            store_lanes(valid, row + i, set_bit(load_lanes(valid, row + i), value, channel));
         }
-        store_lanes(valid, row + i, words);
     }
     std::memset(packed, 0, size_t(map.rows) * map.columns * sizeof(uint32_t));
     for (int y = 0; y < layer.height; y++) {

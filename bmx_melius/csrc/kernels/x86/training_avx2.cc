@@ -12,14 +12,15 @@
 namespace bmx {
 namespace {
 
-constexpr int kGroup = 4;                // numbers of a table
-constexpr int kEntries = 1 << kGroup;    // sums in a table
+constexpr int kGroup = 4;                  // numbers of a table
+constexpr int kEntries = 1 << kGroup;      // sums in a table
 constexpr int kTable = kEntries * kLanes;  // elements of a table of one vector
-constexpr int kRows = 2, kColumns = 7;   // most pixels of a block whose gradients are summed in registers
-constexpr int kChannels = 4;             // whose gradients of the weight are summed at a time,
-constexpr int kFilters = 2 * kLanes;     // and filters
-constexpr int kPositions = 16;           // pixels of each strip for which
-constexpr int kChannelBlock = 128;       // most channels for which tables are made once
+constexpr int kRows = 2, kColumns = 7;     // most pixels of a block whose gradients are summed in registers
+constexpr int kSegment = 28;               // most columns whose gradients are stored at a time
+constexpr int kChannelBlock = 128;         // most channels for which tables are made once
+constexpr int kChannels = 4;               // channels whose gradients of the weight are summed at a time
+constexpr int kFilters = 2 * kLanes;       // and filters
+constexpr int kPositions = 16;             // pixels of each strip for which this is done at a time
 
 // The rows of all images, divided into strips of equal height. Few images are divided into several strips each.
 class Strips {
@@ -48,50 +49,72 @@ class Strips {
 
 // --- the gradient of x -----------------------------------------------------------------------------------------------
 
-// Pixels of x that the same taps reach, and the results that these meet.
-struct Reached {
-    Reached(const BinaryTraining& layer, const Remainder& down, const Remainder& across)
-        : down(down), across(across), strips(layer.images, down.count, kLanes), groups(ceil_div(layer.filters, kGroup)) {
-        if (!down.at.empty() && !across.at.empty()) {
-            const auto rows = std::minmax_element(down.at.begin(), down.at.end());
-            const auto columns = std::minmax_element(across.at.begin(), across.at.end());
-            top = *rows.first;
-            left = *columns.first;
-            reach_down = *rows.second - top;
-            reach_across = *columns.second - left;
-            for (size_t i = 0; i < down.taps.size(); i++) {
-                for (size_t j = 0; j < across.taps.size(); j++) {
-                    taps.push_back(down.taps[i] * layer.kernel_w + across.taps[j]);
-                    offsets.push_back(((down.at[i] - top) * pitch() + across.at[j] - left) * kTable);
+// Pixels of x that the same taps reach: those of one remainder of the stride, down and across.
+struct PixelClass {
+    int row, column;    // the first pixel
+    int rows, columns;  // pixels, in steps of the stride
+    int taps, begin;    // number of taps, and the index of the first one among those of all classes
+};
+
+// How the gradient of x is computed. Rows and columns are those of the classes.
+struct PixelPlan {
+    explicit PixelPlan(const BinaryTraining& layer)
+        : strips(layer.images, ceil_div(layer.height, layer.stride_h), kLanes),
+          width(ceil_div(layer.width, layer.stride_w)),
+          groups(ceil_div(layer.filters, kGroup)) {
+        const auto down = remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h);
+        const auto across = remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w);
+        int bottom, right;
+        range_of(down, &top, &bottom);
+        range_of(across, &left, &right);
+        reach_down = bottom - top;
+        reach_across = right - left;
+        for (const Remainder& rows : down) {
+            for (const Remainder& columns : across) {
+                const int begin = int(taps.size());
+                for (size_t i = 0; i < rows.taps.size(); i++) {
+                    for (size_t j = 0; j < columns.taps.size(); j++) {
+                        taps.push_back(rows.taps[i] * layer.kernel_w + columns.taps[j]);
+                        offsets.push_back(((rows.at[i] - top) * pitch() + columns.at[j] - left) * kTable);
+                    }
                 }
+                classes.push_back({rows.first, columns.first, rows.count, columns.count, int(taps.size()) - begin, begin});
             }
         }
+        const int columns = std::min(width, kSegment);
+        channels = std::min(layer.channels, std::max(kChannelBlock / int(classes.size()), 32));
+        channels = ceil_div(layer.channels, ceil_div(layer.channels, channels));
+        sums = classes.size() * channels * kRows * columns * kLanes;
+        pixels = size_t(kRows) * layer.stride_h * columns * layer.stride_w + kLanes;
     }
 
+    static void range_of(const std::vector<Remainder>& remainders, int* first, int* last) {
+        *first = std::numeric_limits<int>::max();
+        *last = std::numeric_limits<int>::min();
+        for (const Remainder& remainder : remainders) {
+            for (int at : remainder.at) {
+                *first = std::min(*first, at);
+                *last = std::max(*last, at);
+            }
+        }
+        if (*first > *last) {  // no tap reaches a pixel
+            *first = *last = 0;
+        }
+    }
     int pitch() const { return kColumns + reach_across; }  // tables from row to row
-    int table_rows() const { return kRows + reach_down; }
-    int rows() const { return round_up(strips.height(), kRows) + reach_down; }
-    int columns() const { return across.count + reach_across; }
+    size_t tables() const { return size_t(kRows + reach_down) * pitch() * kTable; }
+    int rows() const { return strips.height() + reach_down; }
+    int columns() const { return width + reach_across; }
     // Elements of a group of filters: [rows][columns][kGroup][kLanes].
     ptrdiff_t group_size() const { return ptrdiff_t(rows()) * columns() * kGroup * kLanes; }
 
-    const Remainder &down, &across;
     Strips strips;
-    int groups, top = 0, left = 0, reach_down = 0, reach_across = 0;
-    std::vector<int> taps, offsets;  // of a tap's tables, in elements
+    int width, groups, top, left, reach_down, reach_across;
+    std::vector<PixelClass> classes;
+    std::vector<int> taps, offsets;  // of all classes; the offset of a tap's tables, in elements
+    int channels;                    // for which tables are made once
+    size_t sums, pixels;             // elements: of the sums of these channels, of the pixels of one in a strip
 };
-
-// Calls `use(reached)` for all pixels.
-template <class Use>
-void for_each_reached(const BinaryTraining& layer, const Use& use) {
-    const auto down = remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h);
-    const auto across = remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w);
-    for (const Remainder& rows : down) {
-        for (const Remainder& columns : across) {
-            use(Reached(layer, rows, columns));
-        }
-    }
-}
 
 // The positions of a gradient of the weight: see `gradient_of_weight`.
 struct WeightBlocks {
@@ -109,27 +132,20 @@ struct WeightBlocks {
 };
 
 struct BackwardMemory {
-    BackwardMemory(const BinaryTraining& layer, int threads, void* begin) : map(layer), blocks(layer) {
+    BackwardMemory(const BinaryTraining& layer, int threads, void* begin) : map(layer), plan(layer), blocks(layer) {
         Memory memory(begin);
-        const size_t weights = size_t(layer.channels) * layer.taps(), groups = ceil_div(layer.filters, kGroup);
+        const size_t weights = size_t(layer.channels) * layer.taps();
         bits = memory.take<uint32_t>(size_t(layer.words()) * map.plane);
         planes = memory.take<uint32_t>(size_t(layer.plane()) * threads);
-        nibbles = memory.take<uint8_t>(groups * weights);
-        indices = memory.take<uint16_t>(groups * weights);
-        size_t largest = 0;
-        outer_size = 0;
-        for_each_reached(layer, [&](const Reached& reached) {
-            largest = std::max(largest, reached.groups * size_t(reached.group_size()));
-            table_size = std::max(table_size, size_t(reached.table_rows()) * reached.pitch() * kTable);
-            row_size = std::max(row_size, round_up(reached.columns(), kLanes));
-        });
-        table_size = std::max(table_size, size_t(kPositions) * 2 * kTable);
-        outer_size = largest;
-        outer = memory.take<float>(largest);
-        rows = memory.take<float>(row_size * kLanes * threads);
+        nibbles = memory.take<uint8_t>(plan.groups * weights);
+        indices = memory.take<uint16_t>(plan.groups * weights);
+        outer = memory.take<float>(size_t(plan.groups) * plan.group_size());
+        row_size = round_up(plan.columns(), kLanes) * kLanes;
+        rows = memory.take<float>(row_size * threads);
+        table_size = std::max(plan.tables(), size_t(kPositions) * 2 * kTable);
         tables = memory.take<float>(table_size * threads);
-        block_size = size_t(std::min(kChannelBlock, layer.channels)) * kRows * kColumns * kLanes;
-        sums = memory.take<float>(block_size * threads);
+        sums = memory.take<float>(plan.sums * threads);
+        pixels = memory.take<float>(plan.pixels * kLanes * threads);
         selections = memory.take<uint8_t>(size_t(blocks.strips.blocks()) * blocks.rows * map.columns * blocks.channels);
         number_size = size_t(kPositions) * kGroup * kFilters;
         numbers = memory.take<float>(number_size * threads);
@@ -141,17 +157,19 @@ struct BackwardMemory {
     }
 
     BitMap map;
+    PixelPlan plan;
     WeightBlocks blocks;
     int padded_channels;
-    size_t outer_size, row_size = 0, table_size = 0, block_size, number_size;
+    size_t row_size, table_size, number_size;
     uint32_t* bits;       // of x
     uint32_t* planes;     // of each thread, for `pack`
     uint8_t* nibbles;     // bits of the weights of four filters: [filters / kGroup][channel][tap]
-    uint16_t* indices;    // where the sums of a weight are in the tables, in units of 8 bytes: [filters / kGroup][channel][tap]
+    uint16_t* indices;    // half the offsets of their sums in the tables: [filters / kGroup][channel][tap of the plan]
     float* outer;         // gradient of the result: [filters / kGroup][rows][columns][kGroup][kLanes]
     float* rows;          // of each thread: a row of each strip
     float* tables;        // of each thread
-    float* sums;          // of each thread: [channel][kRows][columns][kLanes]
+    float* sums;          // of each thread, for each class and block of columns: [channel][row][column][kLanes]
+    float* pixels;        // of each thread: [kLanes][row][column] pixels of a channel
     uint8_t* selections;  // bits of x of four strips, times 8: [block][row][column][channel]
     float* numbers;       // of each thread: [position][kGroup][kFilters]
     float* weight_sums;   // [filters / kFilters][channel][tap][kFilters]
@@ -174,19 +192,19 @@ struct BackwardMemory {
     }
 }
 
-// Copies a row of the gradient of the result to `outer`, of all strips of a block. `row` is working memory.
-void place_row(const BinaryTraining& layer, const Reached& reached, int block, int filter, int row, const float* outer,
+// Copies a row of the gradient of the result to `outer`, of all strips of a block. `padded` is working memory.
+void place_row(const BinaryTraining& layer, const PixelPlan& plan, int block, int filter, int row, const float* outer,
                float* padded, float* to) {
-    const int columns = reached.columns(), pitch = int(round_up(columns, kLanes));
-    const int begin = std::max(0, -reached.left), end = std::min(columns, layer.out_width - reached.left);
+    const int columns = plan.columns(), pitch = int(round_up(columns, kLanes));
+    const int begin = std::max(0, -plan.left), end = std::min(columns, layer.out_width - plan.left);
     for (int lane = 0; lane < kLanes; lane++) {
-        const int image = reached.strips.image(block, lane);
-        const int y = reached.strips.first_row(block, lane) + reached.top + row;
+        const int image = plan.strips.image(block, lane);
+        const int y = plan.strips.first_row(block, lane) + plan.top + row;
         float* at = padded + lane * pitch;
         std::memset(at, 0, pitch * sizeof(float));
         if (image >= 0 && filter < layer.filters && y >= 0 && y < layer.out_height && begin < end) {
             const ptrdiff_t from = (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane();
-            std::memcpy(at + begin, outer + from + y * layer.out_width + reached.left + begin,
+            std::memcpy(at + begin, outer + from + y * layer.out_width + plan.left + begin,
                         (end - begin) * sizeof(float));
         }
     }
@@ -203,10 +221,10 @@ void place_row(const BinaryTraining& layer, const Reached& reached, int block, i
 }
 
 // Adds the looked up sums of a group of filters: to sums[channel][row][column], for each channel and tap at
-// indices[channel][tap].
+// indices[channel][tap], `index_step` elements from channel to channel.
 template <int kHeight, int kWidth>
-void add_looked_up(const float* tables, ptrdiff_t row_step, const uint16_t* indices, int taps, int channels,
-                   float* sums) {
+void add_looked_up(const float* tables, ptrdiff_t row_step, const uint16_t* indices, int index_step, int taps,
+                   int channels, float* sums) {
     for (int channel = 0; channel < channels; channel++) {
         Floats sum[kHeight][kWidth];
 #pragma GCC unroll 2
@@ -234,123 +252,197 @@ void add_looked_up(const float* tables, ptrdiff_t row_step, const uint16_t* indi
                 store(sums + (i * kWidth + j) * kLanes, sum[i][j]);
             }
         }
-        indices += taps;
+        indices += index_step;
         sums += kHeight * kWidth * kLanes;
     }
 }
 
-using AddLookedUp = void (*)(const float*, ptrdiff_t, const uint16_t*, int, int, float*);
+using AddLookedUp = void (*)(const float*, ptrdiff_t, const uint16_t*, int, int, int, float*);
 constexpr AddLookedUp kAddLookedUp[kRows][kColumns] = {
     {add_looked_up<1, 1>, add_looked_up<1, 2>, add_looked_up<1, 3>, add_looked_up<1, 4>, add_looked_up<1, 5>,
      add_looked_up<1, 6>, add_looked_up<1, 7>},
     {add_looked_up<2, 1>, add_looked_up<2, 2>, add_looked_up<2, 3>, add_looked_up<2, 4>, add_looked_up<2, 5>,
      add_looked_up<2, 6>, add_looked_up<2, 7>}};
 
-// Multiplies the gradients of u in some columns of a row by the slope of the surrogate and stores them.
-void store_row(const BinaryTraining& layer, const Reached& reached, int block, int row, int left, int columns,
-               int channel, const float* sums, const float* x, float* gradient) {
-    Floats values[kLanes];
-    for (int i = 0; i < kLanes; i++) {
-        values[i] = i < columns ? load(sums + i * kLanes) : broadcast(0);
-    }
-    transpose(values);
-    Elements pixels;
-    for (int i = 0; i < columns; i++) {
-        pixels.add(i * layer.stride_w);
-    }
-    for (int lane = 0; lane < kLanes; lane++) {
-        const int image = reached.strips.image(block, lane), y = reached.strips.first_row(block, lane) + row;
-        if (image < 0 || row >= reached.strips.height() || y >= reached.down.count) {
-            continue;
+// A rectangle of pixels of all classes in a block of strips.
+struct Segment {
+    int block, top, left, height, width;
+};
+
+// Sums of pixels of one class: [channel][row][column][kLanes].
+struct ClassSums {
+    const PixelClass* pixels;
+    int left, columns;
+    float* sums;
+};
+
+// Moves the gradients of u of a channel to [lane][row][column] pixels of x.
+void place_pixels(const BinaryTraining& layer, const PixelPlan& plan, const Segment& at,
+                  const std::vector<ClassSums>& sums, int channel, float* pixels) {
+    const int pitch = std::min(at.width * layer.stride_w, layer.width - at.left * layer.stride_w);
+    for (int row = 0; row < at.height; row++) {
+        for (const ClassSums& from : sums) {
+            const float* numbers = from.sums + ptrdiff_t(channel * at.height + row) * from.columns * kLanes;
+            float* to = pixels + (from.pixels->row + row * layer.stride_h) * pitch + from.pixels->column +
+                        (from.left - at.left) * layer.stride_w;
+            if (layer.stride_w == 1) {
+                Floats values[kLanes];
+                for (int i = 0; i < kLanes; i++) {
+                    values[i] = i < from.columns ? load(numbers + i * kLanes) : broadcast(0);
+                }
+                transpose(values);
+                for (int lane = 0; lane < kLanes; lane++) {
+                    store(to + lane * plan.pixels, values[lane]);  // what follows is stored later
+                }
+                continue;
+            }
+            for (int i = 0; i < from.columns; i++) {
+                for (int lane = 0; lane < kLanes; lane++) {
+                    to[lane * plan.pixels + i * layer.stride_w] = numbers[i * kLanes + lane];
+                }
+            }
         }
-        const ptrdiff_t at = (ptrdiff_t(image) * layer.channels + channel) * layer.plane() +
-                             (reached.down.first + y * layer.stride_h) * layer.width + reached.across.first +
-                             left * layer.stride_w;
-        pixels.store(gradient + at, values[lane] * slope_of(layer, pixels.load(x + at)));
+    }
+}
+
+// Multiplies gradients of u by the slope of the surrogate and stores them.
+void store_pixels(const BinaryTraining& layer, const float* pixels, int count, const float* x, float* gradient) {
+    int i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        store(gradient + i, load(pixels + i) * slope_of(layer, load(x + i)));
+    }
+    if (i < count) {
+        const Mask lanes = first_lanes(count - i);
+        store_lanes(lanes, gradient + i, load(pixels + i) * slope_of(layer, load_lanes(lanes, x + i, broadcast(0))));
+    }
+}
+
+// Stores the gradients of x of a segment and of channels from `first` on.
+void store_segment(const BinaryTraining& layer, const PixelPlan& plan, const Segment& at,
+                   const std::vector<ClassSums>& sums, int first, int channels, float* pixels, const float* x,
+                   float* gradient) {
+    constexpr int kAhead = 2;  // channels whose pixels are fetched before they are needed
+    const int width = std::min(at.width * layer.stride_w, layer.width - at.left * layer.stride_w);
+    const bool whole = width == layer.width;
+    ptrdiff_t start[kLanes];
+    int rows[kLanes];
+    for (int lane = 0; lane < kLanes; lane++) {
+        const int image = plan.strips.image(at.block, lane);
+        const int end = std::min(layer.height, (plan.strips.first_row(at.block, lane) + plan.strips.height()) * layer.stride_h);
+        const int y = (plan.strips.first_row(at.block, lane) + at.top) * layer.stride_h;
+        rows[lane] = image < 0 ? 0 : std::max(0, std::min(at.height * layer.stride_h, end - y));
+        start[lane] = (ptrdiff_t(image) * layer.channels + first) * layer.plane() + y * layer.width +
+                      at.left * layer.stride_w;
+    }
+    for (int channel = 0; channel < channels; channel++) {
+        place_pixels(layer, plan, at, sums, channel, pixels);
+        for (int lane = 0; lane < kLanes; lane++) {
+            const ptrdiff_t from = start[lane] + ptrdiff_t(channel) * layer.plane();
+            if (channel + kAhead < channels) {
+                for (int row = 0; row < rows[lane]; row++) {
+                    for (int i = 0; i < width; i += 64 / int(sizeof(float))) {
+                        const ptrdiff_t ahead = from + kAhead * ptrdiff_t(layer.plane()) + row * layer.width + i;
+                        __builtin_prefetch(x + ahead);
+                        __builtin_prefetch(gradient + ahead, 1);
+                    }
+                }
+            }
+            const float* values = pixels + lane * plan.pixels;
+            if (whole) {
+                store_pixels(layer, values, rows[lane] * width, x + from, gradient + from);
+                continue;
+            }
+            for (int row = 0; row < rows[lane]; row++) {
+                store_pixels(layer, values + row * width, width, x + from + row * layer.width,
+                             gradient + from + row * layer.width);
+            }
+        }
     }
 }
 
 // Called by all threads, for a block of strips.
-void gradient_of_block(const BinaryTraining& layer, const BackwardMemory& memory, const Reached& reached, int thread,
-                       int block, const float* outer, const float* x, float* gradient) {
-    const int taps = int(reached.taps.size());
+void gradient_of_block(const BinaryTraining& layer, const BackwardMemory& memory, int thread, int block,
+                       const float* outer, const float* x, float* gradient) {
+    const PixelPlan& plan = memory.plan;
 #pragma omp for schedule(static)
-    for (int filter = 0; filter < reached.groups * kGroup; filter++) {
-        float* to = memory.outer + filter / kGroup * reached.group_size() + filter % kGroup * kLanes;
-        for (int row = 0; row < reached.rows(); row++) {
-            place_row(layer, reached, block, filter, row, outer, memory.rows + memory.row_size * kLanes * thread,
-                      to + ptrdiff_t(row) * reached.columns() * kGroup * kLanes);
+    for (int filter = 0; filter < plan.groups * kGroup; filter++) {
+        float* to = memory.outer + filter / kGroup * plan.group_size() + filter % kGroup * kLanes;
+        for (int row = 0; row < plan.rows(); row++) {
+            place_row(layer, plan, block, filter, row, outer, memory.rows + memory.row_size * thread,
+                      to + ptrdiff_t(row) * plan.columns() * kGroup * kLanes);
         }
     }
-    const int bands = ceil_div(reached.strips.height(), kRows), parts = ceil_div(reached.across.count, kColumns);
-    const int width = ceil_div(reached.across.count, parts);
-    const int channel_parts = ceil_div(layer.channels, kChannelBlock);
-    const int most_channels = ceil_div(layer.channels, channel_parts);
+    const int bands = ceil_div(plan.strips.height(), kRows), segments = ceil_div(plan.width, kSegment);
+    const int segment = ceil_div(plan.width, segments), parts = ceil_div(segment, kColumns);
+    const int width = ceil_div(segment, parts), channel_parts = ceil_div(layer.channels, plan.channels);
+    const int all_taps = int(plan.taps.size());
     float* tables = memory.tables + memory.table_size * thread;
-    float* sums = memory.sums + memory.block_size * thread;
+    std::vector<ClassSums> sums;
 #pragma omp for schedule(dynamic)
-    for (int item = 0; item < bands * parts * channel_parts; item++) {
-        const int first = item % channel_parts * most_channels;
-        const int left = item / channel_parts % parts * width, top = item / channel_parts / parts * kRows;
-        const int channels = std::min(most_channels, layer.channels - first);
-        const int columns = std::min(width, reached.across.count - left);
-        const int height = std::min(kRows, reached.strips.height() - top);
-        if (channels <= 0 || columns <= 0) {
-            continue;
-        }
-        std::memset(sums, 0, sizeof(float) * channels * height * columns * kLanes);
-        for (int group = 0; group < (taps ? reached.groups : 0); group++) {
-            for (int row = 0; row < height + reached.reach_down; row++) {
-                const float* from = memory.outer + group * reached.group_size() +
-                                    (ptrdiff_t(top + row) * reached.columns() + left) * kGroup * kLanes;
-                for (int column = 0; column < columns + reached.reach_across; column++) {
-                    make_signed_table(from + column * kGroup * kLanes,
-                                      tables + (row * reached.pitch() + column) * kTable);
+    for (int item = 0; item < bands * segments * channel_parts; item++) {
+        const int first = item % channel_parts * plan.channels;
+        const int left = item / channel_parts % segments * segment, top = item / channel_parts / segments * kRows;
+        const int channels = std::min(plan.channels, layer.channels - first);
+        const Segment at = {block, top, left, std::min(kRows, plan.strips.height() - top),
+                            std::min(segment, plan.width - left)};
+        sums.clear();
+        float* to = memory.sums + plan.sums * thread;
+        for (int column = left; column < left + at.width; column += width) {
+            const int columns = std::min(width, left + at.width - column);
+            const size_t begin = sums.size();
+            for (const PixelClass& pixels : plan.classes) {
+                const int count = std::min(columns, pixels.columns - column);
+                if (count > 0) {
+                    sums.push_back({&pixels, column, count, to});
+                    std::memset(to, 0, sizeof(float) * channels * at.height * count * kLanes);
+                    to += ptrdiff_t(channels) * at.height * count * kLanes;
                 }
             }
-            const uint16_t* indices = memory.indices + (ptrdiff_t(group) * layer.channels + first) * taps;
-            kAddLookedUp[height - 1][columns - 1](tables, reached.pitch() * kTable, indices, taps, channels, sums);
-        }
-        for (int channel = 0; channel < channels; channel++) {
-            for (int row = 0; row < height; row++) {
-                store_row(layer, reached, block, top + row, left, columns, first + channel,
-                          sums + (channel * height + row) * columns * kLanes, x, gradient);
+            for (int group = 0; group < plan.groups; group++) {
+                for (int row = 0; row < at.height + plan.reach_down; row++) {
+                    const float* from = memory.outer + group * plan.group_size() +
+                                        (ptrdiff_t(top + row) * plan.columns() + column) * kGroup * kLanes;
+                    for (int i = 0; i < columns + plan.reach_across; i++) {
+                        make_signed_table(from + i * kGroup * kLanes, tables + (row * plan.pitch() + i) * kTable);
+                    }
+                }
+                const uint16_t* indices = memory.indices + (ptrdiff_t(group) * layer.channels + first) * all_taps;
+                for (size_t i = begin; i < sums.size(); i++) {
+                    kAddLookedUp[at.height - 1][sums[i].columns - 1](tables, plan.pitch() * kTable,
+                                                                     indices + sums[i].pixels->begin, all_taps,
+                                                                     sums[i].pixels->taps, channels, sums[i].sums);
+                }
             }
         }
+        store_segment(layer, plan, at, sums, first, channels, memory.pixels + plan.pixels * kLanes * thread, x, gradient);
     }
 }
 
 // Called by all threads.
 void gradient_of_x(const BinaryTraining& layer, const BackwardMemory& memory, int thread, const float* outer,
                    const float* x, const float* weight, float* gradient) {
-    const int size = layer.channels * layer.taps(), groups = ceil_div(layer.filters, kGroup);
+    const PixelPlan& plan = memory.plan;
+    const int size = layer.channels * layer.taps(), taps = int(plan.taps.size());
 #pragma omp for schedule(static)
-    for (int group = 0; group < groups; group++) {
-        uint8_t* to = memory.nibbles + ptrdiff_t(group) * size;
-        std::memset(to, 0, size);
+    for (int group = 0; group < plan.groups; group++) {
+        uint8_t* nibbles = memory.nibbles + ptrdiff_t(group) * size;
+        std::memset(nibbles, 0, size);
         for (int i = 0; i < std::min(kGroup, layer.filters - group * kGroup); i++) {
             const float* from = weight + ptrdiff_t(group * kGroup + i) * size;
             for (int k = 0; k < size; k++) {
-                to[k] = uint8_t(to[k] | (from[k] >= 0 ? 1 << i : 0));
+                nibbles[k] = uint8_t(nibbles[k] | (from[k] >= 0 ? 1 << i : 0));
+            }
+        }
+        uint16_t* to = memory.indices + ptrdiff_t(group) * layer.channels * taps;
+        for (int channel = 0; channel < layer.channels; channel++, nibbles += layer.taps(), to += taps) {
+            for (int i = 0; i < taps; i++) {
+                to[i] = uint16_t((plan.offsets[i] + nibbles[plan.taps[i]] * kLanes) / 2);
             }
         }
     }
-    for_each_reached(layer, [&](const Reached& reached) {
-        const int taps = int(reached.taps.size());
-#pragma omp for schedule(static)
-        for (int group = 0; group < groups; group++) {
-            const uint8_t* from = memory.nibbles + ptrdiff_t(group) * size;
-            uint16_t* to = memory.indices + ptrdiff_t(group) * layer.channels * taps;
-            for (int channel = 0; channel < layer.channels; channel++, from += layer.taps(), to += taps) {
-                for (int i = 0; i < taps; i++) {
-                    to[i] = uint16_t((reached.offsets[i] + from[reached.taps[i]] * kLanes) / 2);
-                }
-            }
-        }
-        for (int block = 0; block < reached.strips.blocks(); block++) {
-            gradient_of_block(layer, memory, reached, thread, block, outer, x, gradient);
-        }
-    });
+    for (int block = 0; block < plan.strips.blocks(); block++) {
+        gradient_of_block(layer, memory, thread, block, outer, x, gradient);
+    }
 }
 
 // --- the gradient of the weight --------------------------------------------------------------------------------------
@@ -445,6 +537,22 @@ void gather_numbers(const BinaryTraining& layer, const Strips& strips, const Rec
     }
 }
 
+// Fetches what the next rectangle below will gather into the cache.
+void fetch_numbers(const BinaryTraining& layer, const Strips& strips, const Rectangle& at, int first_filter,
+                   const float* outer) {
+    for (int lane = 0; lane < kGroup; lane++) {
+        const int image = strips.image(at.block, lane);
+        const int y = strips.first_row(at.block, lane) + at.top + at.height, end = std::min(y + at.height, layer.out_height);
+        for (int filter = first_filter; image >= 0 && filter < std::min(first_filter + kFilters, layer.filters); filter++) {
+            const float* from = outer + (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane() + at.left;
+            for (int row = y; row < end; row++) {
+                __builtin_prefetch(from + row * layer.out_width);
+                __builtin_prefetch(from + row * layer.out_width + at.width - 1);
+            }
+        }
+    }
+}
+
 // Adds the looked up sums of a rectangle to those of kChannels channels, `step` elements apart. `selections` are those
 // of the first position, and steps lead to the next column and row.
 void add_looked_up(const Rectangle& at, const float* tables, const uint8_t* selections, ptrdiff_t column_step,
@@ -499,6 +607,7 @@ void gradient_of_weights(const BinaryTraining& layer, const BackwardMemory& memo
                         make_table(numbers + i * kGroup * kFilters + half, tables + i * 2 * kTable + half);
                     }
                 }
+                fetch_numbers(layer, blocks.strips, at, first, outer);
                 const uint8_t* window = memory.selections + (ptrdiff_t(block) * blocks.rows + top * layer.stride_h) * row +
                                         left * layer.stride_w * column;
                 for (int tap = 0; tap < taps; tap++) {

@@ -38,6 +38,9 @@ inline Floats load_lanes(Mask mask, const float* from, Floats others) {
     const Words lanes = lanes_of(mask);
     return _mm256_blendv_ps(others, _mm256_maskload_ps(from, lanes), _mm256_castsi256_ps(lanes));
 }
+inline Words load_lanes(Mask mask, const uint32_t* from) {
+    return _mm256_maskload_epi32(reinterpret_cast<const int*>(from), lanes_of(mask));
+}
 inline Floats gather_lanes(Mask mask, const float* base, const int* offsets) {
     return _mm256_mask_i32gather_ps(broadcast(0), base, load(offsets), _mm256_castsi256_ps(lanes_of(mask)), 4);
 }

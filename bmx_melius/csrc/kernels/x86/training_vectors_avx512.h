@@ -27,6 +27,7 @@ inline void store(float* to, Floats x) { _mm512_storeu_ps(to, x); }
 inline Floats load_lanes(Mask mask, const float* from, Floats others) {
     return _mm512_mask_loadu_ps(others, mask, from);
 }
+inline Words load_lanes(Mask mask, const uint32_t* from) { return _mm512_maskz_loadu_epi32(mask, from); }
 inline Floats gather_lanes(Mask mask, const float* base, const int* offsets) {
     return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), mask, _mm512_loadu_si512(offsets), base, 4);
 }
