@@ -510,6 +510,7 @@ struct Rectangle {
 // Gathers the gradients of the results of kFilters filters: [position][kGroup][kFilters].
 void gather_numbers(const BinaryTraining& layer, const Strips& strips, const Rectangle& at, int first_filter,
                     const float* outer, float* numbers) {
+    const ptrdiff_t size = ptrdiff_t(layer.images) * layer.filters * layer.out_plane();
     for (int row = 0; row < at.height; row++) {
         for (int lane = 0; lane < kGroup; lane++) {
             const int image = strips.image(at.block, lane), y = strips.first_row(at.block, lane) + at.top + row;
@@ -524,7 +525,9 @@ void gather_numbers(const BinaryTraining& layer, const Strips& strips, const Rec
                         if (inside && filter < layer.filters) {
                             const ptrdiff_t from = (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane() +
                                                    y * layer.out_width + at.left + column;
-                            values[i] = load_lanes(first_lanes(count), outer + from, broadcast(0));
+                            // lanes beyond `count` are not used
+                            values[i] = from + kLanes <= size ? load(outer + from)
+                                                              : load_lanes(first_lanes(count), outer + from, broadcast(0));
                         }
                     }
                     transpose(values);
@@ -594,6 +597,10 @@ void gradient_of_weights(const BinaryTraining& layer, const BackwardMemory& memo
     float* tables = memory.tables + memory.table_size * thread;
     float* sums = memory.weight_sums + ptrdiff_t(filter_block) * memory.padded_channels * taps * kFilters;
     const ptrdiff_t column = blocks.channels, row = memory.map.columns * column;
+    std::vector<ptrdiff_t> steps;  // from the first tap of a window to the others
+    for (int tap = 0; tap < taps; tap++) {
+        steps.push_back(tap / layer.kernel_w * layer.dilation_h * row + tap % layer.kernel_w * layer.dilation_w * column);
+    }
     std::memset(sums + ptrdiff_t(channel) * taps * kFilters, 0,
                 sizeof(float) * round_up(end - channel, kChannels) * taps * kFilters);
     for (int block = 0; block < blocks.strips.blocks(); block++) {
@@ -610,12 +617,11 @@ void gradient_of_weights(const BinaryTraining& layer, const BackwardMemory& memo
                 fetch_numbers(layer, blocks.strips, at, first, outer);
                 const uint8_t* window = memory.selections + (ptrdiff_t(block) * blocks.rows + top * layer.stride_h) * row +
                                         left * layer.stride_w * column;
-                for (int tap = 0; tap < taps; tap++) {
-                    const uint8_t* from = window + tap / layer.kernel_w * layer.dilation_h * row +
-                                          tap % layer.kernel_w * layer.dilation_w * column;
-                    for (int c = channel; c < end; c += kChannels) {
-                        add_looked_up(at, tables, from + c, layer.stride_w * column, layer.stride_h * row,
-                                      sums + (ptrdiff_t(c) * taps + tap) * kFilters, taps * kFilters);
+                for (int c = channel; c < end; c += kChannels) {
+                    for (int tap = 0; tap < taps; tap++) {
+                        add_looked_up(at, tables, window + steps[tap] + c, layer.stride_w * column,
+                                      layer.stride_h * row, sums + (ptrdiff_t(c) * taps + tap) * kFilters,
+                                      taps * kFilters);
                     }
                 }
             }

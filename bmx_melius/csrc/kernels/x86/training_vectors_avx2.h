@@ -85,32 +85,33 @@ inline Floats difference(Words a, Words b) { return _mm256_cvtepi32_ps(_mm256_su
 // Counts differing bits of kLanes filters and kLanes pixels: sums[pixel], from [products][lane] words of both.
 inline void count_differing(const uint32_t* weights, const uint32_t* pixels, int products, Words (&sums)[kLanes]) {
     constexpr int kMost = 31;  // products whose counts, up to 8, fit in a byte
+    constexpr int kPart = 4;   // pixels for which compilers keep everything in registers
     const Words low = _mm256_set1_epi8(15), ones = _mm256_set1_epi8(1), pairs = _mm256_set1_epi16(1);
     const Words counts = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
-    for (Words& sum : sums) {
-        sum = _mm256_setzero_si256();
-    }
-    for (int begin = 0; begin < products; begin += kMost) {
-        const int end = min(begin + kMost, products);
-        Words bytes[kLanes];
-#pragma GCC unroll 8
-        for (int i = 0; i < kLanes; i++) {
-            bytes[i] = _mm256_setzero_si256();
-        }
-        for (int k = begin; k < end; k++) {
-            const Words weight = _mm256_loadu_si256(reinterpret_cast<const Words*>(weights + k * kLanes));
-#pragma GCC unroll 8
-            for (int i = 0; i < kLanes; i++) {
-                const Words different = _mm256_xor_si256(weight, _mm256_set1_epi32(int(pixels[k * kLanes + i])));
-                const Words first = _mm256_and_si256(different, low);
-                const Words second = _mm256_and_si256(_mm256_srli_epi16(different, 4), low);
-                bytes[i] = _mm256_add_epi8(bytes[i], _mm256_shuffle_epi8(counts, first));
-                bytes[i] = _mm256_add_epi8(bytes[i], _mm256_shuffle_epi8(counts, second));
+    for (int part = 0; part < kLanes; part += kPart) {
+        Words sum[kPart] = {};
+        for (int begin = 0; begin < products; begin += kMost) {
+            const int end = min(begin + kMost, products);
+            Words bytes[kPart] = {};
+            for (int k = begin; k < end; k++) {
+                const Words weight = _mm256_loadu_si256(reinterpret_cast<const Words*>(weights + k * kLanes));
+#pragma GCC unroll 4
+                for (int i = 0; i < kPart; i++) {
+                    const Words pixel = _mm256_set1_epi32(int(pixels[k * kLanes + part + i]));
+                    const Words different = _mm256_xor_si256(weight, pixel);
+                    const Words first = _mm256_and_si256(different, low);
+                    const Words second = _mm256_and_si256(_mm256_srli_epi16(different, 4), low);
+                    bytes[i] = _mm256_add_epi8(bytes[i], _mm256_shuffle_epi8(counts, first));
+                    bytes[i] = _mm256_add_epi8(bytes[i], _mm256_shuffle_epi8(counts, second));
+                }
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < kPart; i++) {
+                sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(_mm256_maddubs_epi16(bytes[i], ones), pairs));
             }
         }
-#pragma GCC unroll 8
-        for (int i = 0; i < kLanes; i++) {
-            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(_mm256_maddubs_epi16(bytes[i], ones), pairs));
+        for (int i = 0; i < kPart; i++) {
+            sums[part + i] = sum[i];
         }
     }
 }
