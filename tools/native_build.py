@@ -33,7 +33,14 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools requires paths relative to setup.py
-OPERATOR_SOURCES = ('mxnet_op.cc', 'mxnet_binarize.cc', 'mxnet_convolution.cc', 'training_avx2.cc', 'training_avx512.cc')
+OPERATOR_SOURCES = (
+    'mxnet_op.cc',
+    'mxnet_binarize.cc',
+    'mxnet_convolution.cc',
+    'mxnet_pooling.cc',
+    'training_avx2.cc',
+    'training_avx512.cc',
+)
 SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 

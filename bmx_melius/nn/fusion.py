@@ -6,6 +6,8 @@ values and gradients, bit for bit. It makes one pass over the map forward and on
 latter. On processors that have kernels for it, the sign and the binary convolution that reads it become one operator,
 ``bmx_melius_convolution``. It counts bits for its value, which is exact, as MXNet's is for the method ``sign``. For its gradients it
 looks up sums of numbers by bits: they are MXNet's but for the order of additions, and do not depend on the number of threads.
+On processors with AVX2, but not AVX-512, where oneDNN has only slow pooling for maps in the layout NCHW, ``bmx_melius_max_pool`` replaces
+maximum pooling, with the same bits.
 """
 
 import collections
@@ -23,6 +25,9 @@ OPERATOR = 'bmx_melius_sign'
 CONVOLUTION_OPERATOR = 'bmx_melius_convolution'
 GEOMETRY = {'stride': (1, 1), 'pad': (0, 0), 'dilate': (1, 1)}  # attributes of a Convolution and their defaults
 MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients of a value with eight readers in place, see `_fuse`
+POOLING_OPERATOR = 'bmx_melius_max_pool'
+WINDOWS = {'kernel': (), 'stride': (1, 1), 'pad': (0, 0)}  # attributes of a Pooling that it has, too,
+PLAIN_POOLING = {'pool_type': 'max', 'global_pool': 'False', 'pooling_convention': 'valid', 'layout': 'NCHW'}  # others that it requires
 KERNELS = ('avx512', 'avx2')  # instruction sets that have kernels for it, the best one first
 MOST_REACH = 24  # pixels from the first to the last one of a window, down or across: the tables of larger ones are too large
 METHODS = ('sign', 'approx_sign')
@@ -113,6 +118,8 @@ def fused(symbol):
         _fuse_convolutions(graph)
         graph.drop_unused()
         graph.sort()
+    if _kernels() == 'avx2':
+        _replace_pooling(graph)
     result = mx.sym.load_json(graph.text())
     assert result.list_inputs() == symbol.list_inputs()  # executable graphs get them by position
     return result
@@ -142,8 +149,7 @@ def _kernels():
 
 def _fuse_convolutions(graph):
     """Replace fused signs, and the binary convolutions that read them, by one operator each, where each sign has one reader."""
-    readers = collections.Counter(entry[0] for node in graph.nodes for entry in node['inputs'])
-    readers.update(entry[0] for entry in graph.heads)
+    readers = _readers(graph)
     found = collections.defaultdict(list)  # latent weights -> convolutions
     for index, node in enumerate(graph.nodes):
         if read_marks(node['attrs']).get('role') == CONVOLUTION and _is_plain(node['attrs']):
@@ -169,6 +175,32 @@ def _is_plain(attributes):
 def _geometry(attributes):
     """Return stride, padding and dilation of a Convolution, tuples of integers."""
     return {name: integers(attributes.get(name, '')) or default for name, default in GEOMETRY.items()}
+
+
+def _replace_pooling(graph):
+    """Replace maximum pooling of maps that nothing else reads by `POOLING_OPERATOR`: see csrc/api/mxnet_pooling.cc."""
+    readers = _readers(graph)
+    for index, node in enumerate(graph.nodes):
+        attributes = node['attrs']
+        windows = {name: integers(attributes.get(name, '')) or default for name, default in WINDOWS.items()}
+        plain = all(attributes.get(name, default) in (default, 'None') for name, default in PLAIN_POOLING.items())
+        if (
+            node['op'] == 'Pooling'
+            and plain
+            and all(len(numbers) == 2 for numbers in windows.values())
+            and all(pad < size for pad, size in zip(windows['pad'], windows['kernel']))
+            and graph.nodes[node['inputs'][0][0]]['op'] != VARIABLE
+            and readers[node['inputs'][0][0]] == 1
+        ):
+            text = {name: ','.join(map(str, numbers)) for name, numbers in windows.items()}
+            graph.replace(index, POOLING_OPERATOR, node['inputs'], text)
+
+
+def _readers(graph):
+    """Return how often each node is read."""
+    readers = collections.Counter(entry[0] for node in graph.nodes for entry in node['inputs'])
+    readers.update(entry[0] for entry in graph.heads)
+    return readers
 
 
 def _scale_of(weight):

@@ -20,6 +20,24 @@ pytestmark = needs_operator
 
 needs_convolution = pytest.mark.skipif(not fusion._kernels(), reason='no kernels for this processor')
 
+
+def available_kernels():
+    """Return the sets of kernels for convolutions that run here: all the processor supports, up to the chosen instruction set."""
+    if not fusion._kernels():
+        return []
+    available = fusion._processor['instruction_sets']()[1]
+    return [name for name in fusion.KERNELS[fusion.KERNELS.index(fusion._kernels()) :] if name in available]
+
+
+@pytest.fixture(params=available_kernels() or ['none'])
+def kernels(request, monkeypatch):
+    """Let convolutions be executed by each set of kernels in turn."""
+    if request.param == 'none':
+        pytest.skip('no kernels for this processor')
+    monkeypatch.setattr(fusion, '_kernels', lambda: request.param)
+    return request.param
+
+
 STATIC = pytest.mark.parametrize('static', [False, True], ids=['hybrid', 'static'])
 
 
@@ -319,13 +337,15 @@ GEOMETRIES = {
     'a large window, dilated': ((2, 33, 12, 11), {'channels': 17, 'kernel_size': (5, 3), 'padding': (2, 0), 'dilation': 2}),
     'more than 16 taps': ((1, 5, 9, 9), {'channels': 4, 'kernel_size': 5, 'padding': 2}),
     'much padding': ((1, 32, 5, 5), {'channels': 8, 'padding': 4}),
+    'more images than lanes': ((19, 36, 5, 9), {'channels': 20, 'strides': (2, 1)}),
+    'more than 128 channels on a map of two segments': ((8, 161, 4, 31), {'channels': 12}),
     'products of signs': ((2, 32, 6, 6), {'channels': 8, 'no_offset': True}),
     'scales': ((2, 32, 6, 6), {'channels': 8, 'apply_scaling': True}),
     'a bias and a threshold of weights': ((2, 32, 6, 6), {'channels': 8, 'use_bias': True, 'weight_threshold': 1.0}),
 }
 
 
-@needs_convolution
+@pytest.mark.usefixtures('kernels')
 @pytest.mark.parametrize('method', fusion.METHODS)
 @pytest.mark.parametrize('shape, arguments', GEOMETRIES.values(), ids=GEOMETRIES)
 def test_a_convolution_has_the_same_bits_and_gradients_as_near_to_float64(monkeypatch, shape, arguments, method):
@@ -350,7 +370,7 @@ def test_a_convolution_has_the_same_bits_and_gradients_as_near_to_float64(monkey
         np.testing.assert_array_equal(one == 0, other == 0)  # beyond the threshold
 
 
-@needs_convolution
+@pytest.mark.usefixtures('kernels')
 @pytest.mark.parametrize('special', [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_reach_the_same_results(monkeypatch, special):
     def make():
@@ -364,7 +384,7 @@ def test_values_that_are_not_finite_reach_the_same_results(monkeypatch, special)
     assert 0 < np.isnan(found).sum() < found.size
 
 
-@needs_convolution
+@pytest.mark.usefixtures('kernels')
 def test_gradients_of_a_convolution_are_added_where_that_is_requested():
     x = np.random.default_rng(0).normal(size=(2, 32, 9, 9)).astype(np.float32)
     once, twice = (layer_results(lambda: bmx.BinaryConv2D(5, 3), x, request=request)[1:] for request in ('write', 'add'))
@@ -372,7 +392,7 @@ def test_gradients_of_a_convolution_are_added_where_that_is_requested():
         np.testing.assert_array_equal(other, 2 * one)
 
 
-@needs_convolution
+@pytest.mark.usefixtures('kernels')
 @pytest.mark.parametrize('special', [np.nan, np.inf])
 def test_a_latent_weight_that_is_not_finite_spoils_its_filter(special):
     layer = bmx.BinaryConv2D(5, 3, in_channels=40)
@@ -402,7 +422,7 @@ class SharedLayer(mx.gluon.HybridBlock):
         return x
 
 
-@needs_convolution
+@pytest.mark.usefixtures('kernels')
 @pytest.mark.parametrize(
     'make, convolutions',
     [(two_layers, 2), (ManyReaders, 0), (ManyThresholds, 0), (lambda: SharedLayer(3), 3), (lambda: SharedLayer(9), 0)],
@@ -443,11 +463,12 @@ def test_only_convolutions_of_signs_by_signs_are_fused():
     assert count(bmx.BinaryConv2D(8, 3)) == 1
     for arguments in (
         {'groups': 2},
+        {'kernel_size': 5, 'padding': 14, 'dilation': 7},
         {'pad_value': 0},
         {'weight_bits': 32},
         {'bits': 2, 'activation_method': 'round', 'quantization': 'round'},
     ):
-        assert count(bmx.BinaryConv2D(8, 3, **arguments)) == 0
+        assert count(bmx.BinaryConv2D(8, **{'kernel_size': 3, **arguments})) == 0
     text = fusion.SymbolJson.of(bmx.BinaryConv2D(8, 3)(mx.sym.var('data'))).text()
     assert '"scalar": "2"' in text  # of the weight's sign
     assert fused_in(mx.sym.load_json(text.replace('"scalar": "2"', '"scalar": "3"')), fusion.CONVOLUTION_OPERATOR) == 0
@@ -466,7 +487,91 @@ for _ in range(3):
 """
 
 
-@needs_convolution
-def test_gradients_of_a_convolution_do_not_depend_on_the_number_of_threads():
-    lines = [line for threads in '123' for line in run_python(PRINT_GRADIENTS, OMP_NUM_THREADS=threads).stdout.splitlines()]
+@pytest.mark.parametrize('name', available_kernels())
+def test_gradients_of_a_convolution_do_not_depend_on_the_number_of_threads(name):
+    program = f'import mxnet; from bmx_melius.nn import fusion; fusion._kernels = lambda: {name!r}{PRINT_GRADIENTS}'
+    lines = [line for threads in '123' for line in run_python(program, OMP_NUM_THREADS=threads).stdout.splitlines()]
     assert len(lines) == 9 and len(set(lines)) == 1
+
+
+@pytest.mark.parametrize('special', [np.nan, np.inf])
+def test_gradients_that_are_not_finite_reach_the_gradients_that_they_reach_in_mxnet(monkeypatch, kernels, special):
+    x = np.random.default_rng(0).normal(size=(3, 33, 7, 6)).astype(np.float32)
+
+    def run():
+        layer = bmx.BinaryConv2D(10, 3, padding=1, in_channels=33)
+        layer.initialize()
+        layer.hybridize(static_alloc=True, static_shape=True)
+        layer.qconv.weight.set_data(mx.nd.array(np.random.default_rng(1).normal(size=layer.qconv.weight.shape)))
+        data = mx.nd.array(x)
+        data.attach_grad()
+        outer = np.random.default_rng(2).normal(size=(3, 10, 7, 6)).astype(np.float32)
+        outer[1, 7, 3, 2] = special
+        with mx.autograd.record():
+            y = layer(data)
+        y.backward(mx.nd.array(outer))
+        return data.grad.asnumpy(), layer.qconv.weight.grad().asnumpy()
+
+    found = run()
+    monkeypatch.setattr(fusion, '_kernels', lambda: None)
+    for one, other in zip(found, run()):
+        np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
+        assert 0 < np.isfinite(one).sum() < one.size
+
+
+def test_the_instruction_set_that_is_chosen_selects_the_kernels():
+    for name in available_kernels():
+        done = run_python('import mxnet, bmx_melius.nn.fusion as f; print(f._kernels())', BMX_MELIUS_ISA=name)
+        assert done.stdout.strip() == name
+    done = run_python('import mxnet, bmx_melius.nn.fusion as f; print(f._kernels())', BMX_MELIUS_ISA='reference')
+    assert done.stdout.strip() == 'None'
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif('avx2' not in available_kernels(), reason='no kernels for this processor')
+@pytest.mark.parametrize(
+    'shape, arguments',
+    [
+        ((2, 8, 12, 14), {'pool_size': 2}),
+        ((3, 5, 11, 9), {'pool_size': 3, 'strides': 2, 'padding': 1}),
+        ((1, 4, 9, 8), {'pool_size': (2, 3), 'strides': (3, 1), 'padding': (0, 2)}),
+        ((2, 3, 7, 7), {'pool_size': 4, 'strides': 2, 'padding': 3}),
+    ],
+    ids=str,
+)
+def test_maxima_and_their_gradients_have_the_same_bits(monkeypatch, shape, arguments):
+    monkeypatch.setattr(fusion, '_kernels', lambda: 'avx2')
+
+    def run():
+        net = mx.gluon.nn.HybridSequential()
+        net.add(bmx.BinaryConv2D(5, 3, padding=1, in_channels=shape[1]), mx.gluon.nn.MaxPool2D(**arguments))  # integers, many equal
+        net.initialize(mx.init.Constant(0.5))
+        net[0].qconv.weight.set_data(mx.nd.array(np.random.default_rng(1).normal(size=net[0].qconv.weight.shape)))
+        net.hybridize(static_alloc=True, static_shape=True)
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        return gradients_of(net, x), fused_in(net(mx.sym.var('data')), fusion.POOLING_OPERATOR)
+
+    found, count = run()
+    monkeypatch.setattr(fusion, '_replace_pooling', lambda graph: None)
+    expected, none = run()
+    assert (count, none) == (1, 0)
+    assert_same_bits((expected, found))
+
+
+def test_only_plain_maximum_pooling_of_maps_that_nothing_else_reads_is_replaced(monkeypatch):
+    monkeypatch.setattr(fusion, '_kernels', lambda: 'avx2')
+    nn = mx.gluon.nn
+
+    def count(pool):
+        net = nn.HybridSequential()
+        net.add(bmx.BinaryConv2D(8, 3, in_channels=8), pool)
+        return fused_in(net(mx.sym.var('data')), fusion.POOLING_OPERATOR)
+
+    assert count(nn.MaxPool2D(2)) == 1
+    for pool in (nn.MaxPool2D(2, ceil_mode=True), nn.AvgPool2D(2), nn.GlobalMaxPool2D(), nn.MaxPool2D(2, layout='NHWC')):
+        assert count(pool) == 0
+    x = bmx.BinaryConv2D(8, 3, in_channels=8)(mx.sym.var('data'))
+    pooled = mx.sym.Pooling(x, kernel=(2, 2), pool_type='max')
+    assert [fused_in(pooled, fusion.POOLING_OPERATOR), fused_in(mx.sym.Group([pooled, x]), fusion.POOLING_OPERATOR)] == [1, 0]

@@ -111,8 +111,7 @@ MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* input
         return fail("the map is too large");
     }
     const float* bias = has_bias(attributes) ? (*inputs)[2].data<float>() : nullptr;
-    kernels->forward(layer, threads, memory, x.data<float>(), weight.data<float>(), bias,
-                     (*outputs)[0].data<float>());
+    kernels->forward(layer, threads, memory, x.data<float>(), weight.data<float>(), bias, (*outputs)[0].data<float>());
     return mxnet::ext::MX_SUCCESS;
 }
 

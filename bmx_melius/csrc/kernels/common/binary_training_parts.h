@@ -1,5 +1,5 @@
-// What the kernels for the training of binary convolutions have in common: bits of maps and weights, the result, and what
-// gradients share. See binary_training.h.
+// What the kernels for the training of binary convolutions have in common: bits of maps and weights, the result, and
+// what gradients share. See binary_training.h.
 #pragma once
 #include <omp.h>
 
@@ -41,7 +41,8 @@ class Memory {
 
 // --- maps ------------------------------------------------------------------------------------------------------------
 
-// Up to kLanes elements of a map whose addresses are known as offsets: as few loads or stores as there are contiguous runs.
+// Up to kLanes elements of a map whose addresses are known as offsets: as few loads or stores as there are contiguous
+// runs.
 class Elements {
   public:
     // Appends an element. There are at most kLanes.
@@ -331,12 +332,10 @@ float sum_of_filter(const BinaryTraining& layer, const float* outer, int filter)
     return float(sum);
 }
 
-size_t forward_bytes(const BinaryTraining& layer, int threads) {
-    return ForwardMemory(layer, threads, nullptr).size;
-}
+size_t forward_bytes(const BinaryTraining& layer, int threads) { return ForwardMemory(layer, threads, nullptr).size; }
 
 void forward(const BinaryTraining& layer, int threads, void* working, const float* x, const float* weight,
-                    const float* bias, float* result) {
+             const float* bias, float* result) {
     const ForwardMemory memory(layer, threads, working);
     const int products = layer.taps() * layer.words(), size = layer.channels * layer.taps();
     const Positions windows = memory.map.windows(layer);

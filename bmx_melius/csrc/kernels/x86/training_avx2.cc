@@ -7,6 +7,8 @@
 // For the gradient of u the lanes are eight strips of rows of the images, and four bits those of four filters. For the
 // gradient of s they are eight filters, and four bits those of four strips, at the same place: the window moves all
 // strips alike, so that neither tables nor bits depend on the tap.
+#include <utility>
+
 #include "kernels/common/binary_training_parts.h"
 
 namespace bmx {
@@ -78,7 +80,8 @@ struct PixelPlan {
                         offsets.push_back(((rows.at[i] - top) * pitch() + columns.at[j] - left) * kTable);
                     }
                 }
-                classes.push_back({rows.first, columns.first, rows.count, columns.count, int(taps.size()) - begin, begin});
+                classes.push_back(
+                    {rows.first, columns.first, rows.count, columns.count, int(taps.size()) - begin, begin});
             }
         }
         const int columns = std::min(width, kSegment);
@@ -150,8 +153,8 @@ struct BackwardMemory {
         number_size = size_t(kPositions) * kGroup * kFilters;
         numbers = memory.take<float>(number_size * threads);
         padded_channels = int(round_up(layer.channels, kChannels));
-        weight_sums = memory.take<float>(size_t(ceil_div(layer.filters, kFilters)) * padded_channels * layer.taps() *
-                                         kFilters);
+        weight_sums =
+            memory.take<float>(size_t(ceil_div(layer.filters, kFilters)) * padded_channels * layer.taps() * kFilters);
         filter_sums = memory.take<float>(layer.filters);
         size = memory.size();
     }
@@ -276,7 +279,7 @@ struct ClassSums {
     float* sums;
 };
 
-// Moves the gradients of u of a channel to [lane][row][column] pixels of x.
+// Moves the gradients of u of a channel to [lane][row][column] pixels of x. `sums` are in the order of these.
 void place_pixels(const BinaryTraining& layer, const PixelPlan& plan, const Segment& at,
                   const std::vector<ClassSums>& sums, int channel, float* pixels) {
     const int pitch = std::min(at.width * layer.stride_w, layer.width - at.left * layer.stride_w);
@@ -328,11 +331,12 @@ void store_segment(const BinaryTraining& layer, const PixelPlan& plan, const Seg
     int rows[kLanes];
     for (int lane = 0; lane < kLanes; lane++) {
         const int image = plan.strips.image(at.block, lane);
-        const int end = std::min(layer.height, (plan.strips.first_row(at.block, lane) + plan.strips.height()) * layer.stride_h);
+        const int end =
+            std::min(layer.height, (plan.strips.first_row(at.block, lane) + plan.strips.height()) * layer.stride_h);
         const int y = (plan.strips.first_row(at.block, lane) + at.top) * layer.stride_h;
         rows[lane] = image < 0 ? 0 : std::max(0, std::min(at.height * layer.stride_h, end - y));
-        start[lane] = (ptrdiff_t(image) * layer.channels + first) * layer.plane() + y * layer.width +
-                      at.left * layer.stride_w;
+        start[lane] =
+            (ptrdiff_t(image) * layer.channels + first) * layer.plane() + y * layer.width + at.left * layer.stride_w;
     }
     for (int channel = 0; channel < channels; channel++) {
         place_pixels(layer, plan, at, sums, channel, pixels);
@@ -414,7 +418,11 @@ void gradient_of_block(const BinaryTraining& layer, const BackwardMemory& memory
                 }
             }
         }
-        store_segment(layer, plan, at, sums, first, channels, memory.pixels + plan.pixels * kLanes * thread, x, gradient);
+        std::sort(sums.begin(), sums.end(), [](const ClassSums& a, const ClassSums& b) {
+            return std::make_pair(a.pixels->row, a.left) < std::make_pair(b.pixels->row, b.left);
+        });
+        store_segment(layer, plan, at, sums, first, channels, memory.pixels + plan.pixels * kLanes * thread, x,
+                      gradient);
     }
 }
 
@@ -464,8 +472,8 @@ void gradient_of_x(const BinaryTraining& layer, const BackwardMemory& memory, in
 
 // Places the bits of 32 channels of four strips, each in a byte: times 8, so that it is a half of the offset of a sum.
 void place_bits(const uint32_t (&words)[kGroup], uint8_t* to) {
-    const Words bytes = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3,
-                                         3, 3, 3, 3, 3);
+    const Words bytes = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3,
+                                         3, 3, 3, 3, 3, 3);
     const Words bits = _mm256_set1_epi64x(int64_t(0x8040201008040201));
     Words result = _mm256_setzero_si256();
     for (int i = 0; i < kGroup; i++) {
@@ -526,8 +534,9 @@ void gather_numbers(const BinaryTraining& layer, const Strips& strips, const Rec
                             const ptrdiff_t from = (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane() +
                                                    y * layer.out_width + at.left + column;
                             // lanes beyond `count` are not used
-                            values[i] = from + kLanes <= size ? load(outer + from)
-                                                              : load_lanes(first_lanes(count), outer + from, broadcast(0));
+                            values[i] = from + kLanes <= size
+                                            ? load(outer + from)
+                                            : load_lanes(first_lanes(count), outer + from, broadcast(0));
                         }
                     }
                     transpose(values);
@@ -545,8 +554,10 @@ void fetch_numbers(const BinaryTraining& layer, const Strips& strips, const Rect
                    const float* outer) {
     for (int lane = 0; lane < kGroup; lane++) {
         const int image = strips.image(at.block, lane);
-        const int y = strips.first_row(at.block, lane) + at.top + at.height, end = std::min(y + at.height, layer.out_height);
-        for (int filter = first_filter; image >= 0 && filter < std::min(first_filter + kFilters, layer.filters); filter++) {
+        const int y = strips.first_row(at.block, lane) + at.top + at.height,
+                  end = std::min(y + at.height, layer.out_height);
+        for (int filter = first_filter; image >= 0 && filter < std::min(first_filter + kFilters, layer.filters);
+             filter++) {
             const float* from = outer + (ptrdiff_t(image) * layer.filters + filter) * layer.out_plane() + at.left;
             for (int row = y; row < end; row++) {
                 __builtin_prefetch(from + row * layer.out_width);
@@ -599,7 +610,8 @@ void gradient_of_weights(const BinaryTraining& layer, const BackwardMemory& memo
     const ptrdiff_t column = blocks.channels, row = memory.map.columns * column;
     std::vector<ptrdiff_t> steps;  // from the first tap of a window to the others
     for (int tap = 0; tap < taps; tap++) {
-        steps.push_back(tap / layer.kernel_w * layer.dilation_h * row + tap % layer.kernel_w * layer.dilation_w * column);
+        steps.push_back(tap / layer.kernel_w * layer.dilation_h * row +
+                        tap % layer.kernel_w * layer.dilation_w * column);
     }
     std::memset(sums + ptrdiff_t(channel) * taps * kFilters, 0,
                 sizeof(float) * round_up(end - channel, kChannels) * taps * kFilters);
@@ -615,7 +627,8 @@ void gradient_of_weights(const BinaryTraining& layer, const BackwardMemory& memo
                     }
                 }
                 fetch_numbers(layer, blocks.strips, at, first, outer);
-                const uint8_t* window = memory.selections + (ptrdiff_t(block) * blocks.rows + top * layer.stride_h) * row +
+                const uint8_t* window = memory.selections +
+                                        (ptrdiff_t(block) * blocks.rows + top * layer.stride_h) * row +
                                         left * layer.stride_w * column;
                 for (int c = channel; c < end; c += kChannels) {
                     for (int tap = 0; tap < taps; tap++) {
@@ -661,9 +674,7 @@ void gradient_of_weight(const BinaryTraining& layer, const BackwardMemory& memor
     }
 }
 
-size_t backward_bytes(const BinaryTraining& layer, int threads) {
-    return BackwardMemory(layer, threads, nullptr).size;
-}
+size_t backward_bytes(const BinaryTraining& layer, int threads) { return BackwardMemory(layer, threads, nullptr).size; }
 
 void backward(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
               const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {

@@ -352,12 +352,10 @@ void add_chunk(const BinaryTraining& layer, const BackwardMemory& memory, int th
     }
 }
 
-size_t backward_bytes(const BinaryTraining& layer, int threads) {
-    return BackwardMemory(layer, threads, nullptr).size;
-}
+size_t backward_bytes(const BinaryTraining& layer, int threads) { return BackwardMemory(layer, threads, nullptr).size; }
 
 void backward(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
-                     const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {
+              const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {
     const BackwardMemory memory(layer, threads, working);
     const int taps = layer.taps(), columns = memory.columns;
     const Positions windows = memory.map.windows(layer);
