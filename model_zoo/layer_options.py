@@ -71,8 +71,8 @@ class NetworkOptions(LayerOptions):
     Attributes
     ----------
     initial_layers : str
-        Stem of the network: ``grouped_stem``, ``imagenet``, ``thumbnail``, ``alexnet``, ``alexnet_same`` or ``quicknet``, see
-        `model_zoo.stems`.
+        Stem of the network: ``grouped_stem``, ``imagenet``, ``thumbnail``, ``alexnet``, ``alexnet_same``, ``mobilenet`` or ``quicknet``,
+        see `model_zoo.stems`.
     init_features : int
         Channels after the stem; residual networks have this many in the first stage, and 2, 4 and 8 times as many in the others.
     """

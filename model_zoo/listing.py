@@ -40,6 +40,27 @@ class PublishedAccuracy:
 
 
 @dataclasses.dataclass(frozen=True)
+class Repository:
+    """A repository of the authors of a network.
+
+    Attributes
+    ----------
+    source : str
+        Paper.
+    repository : str
+    licence : str or None
+        Of its code and weights; None: it has none, so that nothing of it may be redistributed.
+    weights : tuple of str
+        Networks of this zoo of which it has trained weights, or links to some.
+    """
+
+    source: str
+    repository: str
+    licence: Optional[str]
+    weights: Tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class ListedNetwork:
     """What is known of a network.
 
@@ -60,6 +81,8 @@ class ListedNetwork:
         Weights of this project, which ``get_model(pretrained=True)`` loads.
     input_shape : tuple of int
         Shape (C, H, W) of the images for which it was published, or of those of `stored`.
+    repository : Repository or None
+        Code of the authors, if its licence was read.
     """
 
     name: str
@@ -69,6 +92,7 @@ class ListedNetwork:
     weights: Tuple[Weights, ...]
     stored: Optional[StoredNetwork]
     input_shape: Tuple[int, int, int]
+    repository: Optional[Repository]
 
 
 def list_models(pattern: str = '*', pretrained: Union[bool, str] = False) -> List[str]:
@@ -109,12 +133,20 @@ def describe(name: str) -> ListedNetwork:
     weights = tuple(weights for weights in WEIGHTS if weights.network == name)
     network = find(name)
     counts = network.stored.counts if network.stored else _counts().get(name)
-    return ListedNetwork(name, network.source, counts, tuple(_accuracies().get(name, ())), weights, network.stored, network.input_shape)
+    accuracies = tuple(_accuracies().get(name, ()))
+    repository = _repositories().get(network.source)
+    return ListedNetwork(name, network.source, counts, accuracies, weights, network.stored, network.input_shape, repository)
 
 
 @functools.lru_cache(maxsize=None)
 def _counts():
     return json.loads(COUNTS_FILE.read_text(encoding='utf-8'))
+
+
+@functools.lru_cache(maxsize=None)
+def _repositories():
+    """Return the repositories of authors, by their paper."""
+    return {row['source']: Repository(**{**row, 'weights': tuple(row['weights'])}) for row in read_published()['repositories']}
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,7 +1,8 @@
 """Published figures of networks, and the networks of this zoo that have them; `bmx-melius tables` prints both.
 
 All of them are in ``published.json``, once: tables 1 to 4 of the MeliusNet paper as printed, the authors' training logs, the accuracies
-that the authors of other methods publish (``methods``), and the contradictions between figures. Figures are strings, so that no digit is
+that the authors of other methods publish (``methods``), the licences of their code and weights as far as they were read
+(``repositories``), and the contradictions between figures. Figures are strings, so that no digit is
 lost. Keys that are not of the paper:
 
 ``get_model`` of a row

@@ -117,6 +117,14 @@ def imagenet(features, options, end, pool):
 
 
 @_stem
+def mobilenet(features, options, end, pool):
+    """Add a 3x3 convolution of stride 2 without pooling, as in MobileNet. Stride 2."""
+    features.add(_conv(options.init_features, 3, strides=2, same_padding=options.same_padding))
+    end(features, options, 0)
+    return 2
+
+
+@_stem
 def thumbnail(features, options, end, pool):
     """Add a 3x3 convolution, for small images. Stride 1."""
     features.add(_conv(options.init_features, 3))

@@ -6,7 +6,7 @@ scales. `model_zoo.residual` composes networks of these parts and explains how t
 
 import dataclasses
 import functools
-from typing import Any, Callable, Mapping, Optional, Type
+from typing import Any, Callable, Mapping, Optional, Sequence, Type
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -16,6 +16,7 @@ from bmx_melius.nn.channelwise import PReLU, Scale, Shift
 from bmx_melius.nn.layers import BinaryConv2D, QActivation, QConv2D
 from bmx_melius.nn.methods.adabin import Maxout
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
+from bmx_melius.nn.methods.bnext import BNextConv2D, Recoupling
 from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
@@ -366,6 +367,62 @@ def group_net_convolution(place: UnitPlace, options: MethodOptions) -> HybridBlo
 def group_net_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.nn.methods.group_net`)."""
     return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
+
+
+class BNextLayer(HybridBlock):
+    """Shift, sign, convolution, BN, PReLU, gate and BN, with a shortcut (`bmx_melius.nn.methods.bnext`).
+
+    Parameters
+    ----------
+    place : UnitPlace
+    options : NetworkOptions
+    multiplies : bool
+        Whether the shortcut begins with a PReLU, and is also multiplied with the result before the second BN (element-wise attention,
+        section 3.3).
+    shortcut : HybridBlock or None
+        Layers of the shortcut, whose result the gate then reads, too, in place of the input. None: average pooling, if the map is halved.
+
+    Input (N, in_channels, H, W); output (N, channels, H / stride, W / stride), rounded up.
+    """
+
+    def __init__(
+        self,
+        place: UnitPlace,
+        options: NetworkOptions,
+        multiplies: bool = False,
+        shortcut: Optional[HybridBlock] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._multiplies, self._gate_reads_shortcut = multiplies, shortcut is not None
+        with self.name_scope():
+            self.conv = chain(Shift(place.in_channels), place.binary_conv(options, BNextConv2D), options.norm(), PReLU(place.channels))
+            self.recoupling = Recoupling(place.channels)
+            self.norm = options.norm()
+            self.activation = PReLU(place.in_channels) if multiplies else None
+            self.shortcut = shortcut or _pool(place)
+
+    def hybrid_forward(self, F, x):
+        shortcut = self.activation(x) if self._multiplies else x
+        shortcut = self.shortcut(shortcut) if self.shortcut else shortcut
+        before = shortcut
+        if self._multiplies and not self._gate_reads_shortcut:
+            before = self.shortcut(x) if self.shortcut else x
+        y = self.recoupling(self.conv(x), before)
+        return self.norm(y * shortcut if self._multiplies else y) + shortcut
+
+
+def bnext_unit(place: UnitPlace, options: MethodOptions) -> HybridBlock:
+    """Return the layer of BNext-18, whose first one of two multiplies by its shortcut. The gates of these read the shortcuts."""
+    if place.ends_block:
+        return BNextLayer(place, options)
+    around = dataclasses.replace(place, kernel_size=1)
+    return BNextLayer(place, options, True, pooled_shortcut(around, options) if place.changes_shape else chain())
+
+
+def without_shortcut(places: Sequence[UnitPlace], row: Any, options: MethodOptions, **kwargs: Any) -> HybridBlock:
+    """Return the units of a block, which contain their shortcuts."""
+    return chain(*(row.unit(place, options) for place in places))
 
 
 # --- other layers: before blocks, after additions, at the end of a network ------------------------------------------------------------

@@ -79,6 +79,7 @@ def _fields(network):
         'input_shape': [1, *network.input_shape],
         **{key: network.counts and network.counts[key] for key in ('bops', 'flops', 'ops', 'size_bytes')},
         'accuracies': accuracies,
+        'repository': network.repository and dataclasses.asdict(network.repository),
         'weights': weights,
     }
 
@@ -93,7 +94,15 @@ def _row(network):
         ' x '.join(map(str, network.input_shape[1:])) if counts else None,
         f'this project, {stored.data}' if stored else best and best.source,
         network.source,
-        f'ships with it, {stored.licence}'
-        if stored
-        else ', '.join(f'{one.kind}: {one.top1} %, {one.licence}' for one in network.weights) or None,
+        weights_of(network),
     )
+
+
+def weights_of(network):
+    """Return where trained weights of a network are, with their licence, or None."""
+    if network.stored:
+        return f'ships with it, {network.stored.licence}'
+    if network.weights:
+        return ', '.join(f'{one.kind}: {one.top1} %, {one.licence}' for one in network.weights)
+    repository = network.repository
+    return f"authors': {repository.licence or 'no licence'}" if repository and network.name in repository.weights else None

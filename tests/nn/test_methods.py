@@ -210,6 +210,7 @@ WITHOUT_DECAY = {
     'e2',
     'binary',
     'binet',
+    'bnext',
 }  # of the latent weights, see docs/training-reference.md
 
 

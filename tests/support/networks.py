@@ -21,9 +21,33 @@ _LONG = {'meliusnet29', 'meliusnet42', 'meliusnet59', 'binary_densenet37', 'bina
 DEEPER = {'quicknet_large', 'resnet34_benn', 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
 DEEPER |= {pattern.format(34) for pattern in NETWORKS if '{}' in pattern} - _LONG
 # the layers of one network and the structure of another
-DEEPER |= {'resnet18_irnet', 'resnet18_adabin', 'resnet20_adabin', 'resnet20_recu', 'vgg_small_irnet', 'vgg_small_recu'}
+DEEPER |= {
+    'bnext18',
+    'bnext_s',
+    'bnext_m',
+    'bnext_l',
+    'resnet18_irnet',
+    'resnet18_adabin',
+    'resnet20_adabin',
+    'resnet20_recu',
+    'vgg_small_irnet',
+    'vgg_small_recu',
+}
 OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
-NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 'lqnet', 'syq')  # methods that take much time
+NARROW = (
+    'abcnet',
+    'groupnet',
+    'cbcn',
+    'benn',
+    'bwn',
+    'ttq',
+    'dorefa',
+    'hwgq',
+    'lqnet',
+    'syq',
+    'bnext',
+    'reactnet_a',
+)  # methods that take much time
 
 
 def of_size(name, size, full=False):

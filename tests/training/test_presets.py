@@ -287,7 +287,7 @@ def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(
 
 NARROW = '{"init_features": 8}'
 SMALL = '{"block_numbers": [1, 1], "transitions": [8], "growth_rate": 8, "init_features": 8}'
-TRAINED = {  # preset -> the smallest network of its method, and its options
+TRAINED = {  # preset -> the smallest network of its method, its options, and further flags
     **{name: ('meliusnet_flex', SMALL) for name in PRESETS if name not in OF_NETWORKS or name == 'meliusnet59'},  # whose network is large
     'resnet-e': ('resnet_e18', NARROW),
     'binary-densenet': ('binary_densenet_flex', SMALL),
@@ -305,6 +305,8 @@ TRAINED = {  # preset -> the smallest network of its method, and its options
     'syq': ('resnet18_syq_w1a2', NARROW),
     'dorefa': ('resnet18_dorefa_w2a2', NARROW),
     'ttq': ('resnet18_ttq', NARROW),
+    'reactnet-a': ('reactnet_a', NARROW, '--input-size', '16'),
+    'bnext': ('bnext18', '{"init_features": 64}'),  # of fewer channels, all that its gates compute may be negative before a ReLU
     'ir-net': ('resnet20_irnet', NARROW),
     'recu': ('resnet20_recu', NARROW),
     'adabin': ('resnet20_adabin', NARROW),
@@ -313,14 +315,14 @@ TRAINED = {  # preset -> the smallest network of its method, and its options
 
 def test_every_preset_is_tried_with_a_network_of_its_own_method():
     assert TRAINED.keys() == PRESETS.keys()
-    assert {preset for preset, (name, _) in TRAINED.items() if model_zoo.preset_of(name) == preset} == OF_NETWORKS - {'meliusnet59'}
+    assert {preset for preset, (name, *_) in TRAINED.items() if model_zoo.preset_of(name) == preset} == OF_NETWORKS - {'meliusnet59'}
 
 
 @pytest.mark.parametrize('preset', TRAINED)
 def test_every_preset_trains_all_layers_of_the_network_of_its_method_in_all_its_stages(preset, tmp_path):
-    network, options = TRAINED[preset]
+    network, options, *others = TRAINED[preset]
     flags = ['--model', network, '--model-options', options, '--preset', preset, '--dataset', 'digits', '--batch-size', '16', '-j', '0']
-    flags += ['--save-dir', str(tmp_path / 'run')]
+    flags += ['--save-dir', str(tmp_path / 'run'), *others]
     series = series_of(*flags)
     for options in map(series.config, range(len(STAGES[preset]))) if series else [parse_options(flags, model_zoo)]:
         training, _ = train_imagenet.prepare(options, Workers('device'))

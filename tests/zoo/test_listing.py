@@ -11,11 +11,14 @@ import pytest
 from support.paths import ROOT
 
 from bmx_melius.__main__ import main
+from bmx_melius.cli.models import weights_of
 from bmx_melius.errors import UserError
 from model_zoo import get_model, get_model_list, list_models, listing
 from model_zoo.published import has_counts
+from model_zoo.registry import IMAGENET
 from model_zoo.store import WEIGHTS
 
+DOCUMENT = (ROOT / 'docs' / 'zoo.md').read_text()
 COUNTS = json.loads(listing.COUNTS_FILE.read_text())
 
 
@@ -62,9 +65,21 @@ def test_figures_are_those_of_the_paper_and_of_the_weights():
 def test_every_network_has_a_source_and_a_network_of_another_method_that_of_the_documentation():
     sources = {name: listing.describe(name).source for name in get_model_list()}
     assert all(sources.values())
-    rows = re.findall(r'^\| (`\w+`(?:, `\w+`)*) \|.*?\[(arXiv:[\d.]+)\]', (ROOT / 'docs' / 'zoo.md').read_text(), re.MULTILINE)
+    rows = re.findall(r'^\| (`\w+`(?:, `\w+`)*) \|.*?\[(arXiv:[\d.]+)\]', DOCUMENT, re.MULTILINE)
     documented = {name: source for names, source in rows for name in re.findall(r'\w+', names)}
-    assert len(documented) == 47 and {name: sources[name] for name in documented} == documented
+    assert len(documented) == 53 and {name: sources[name] for name in documented} == documented
+
+
+def test_the_table_by_year_has_the_figures_of_all_networks_with_an_accuracy_on_imagenet():
+    rows = re.findall(r'^\| (20\d\d) \| `(\w+)` \| ([\d.]+) \| (.*?) \| ([\d.]+) \| ([\d.]+) \| (.*?) \|$', DOCUMENT, re.MULTILINE)
+    expected = []
+    for network in map(listing.describe, get_model_list()):
+        best = next((accuracy for accuracy in network.accuracies if not accuracy.options), None)
+        if best and network.input_shape == IMAGENET and network.source.startswith('arXiv:'):
+            figures = f'{network.counts["ops"] / 1e8:.2f}', f'{network.counts["size_bytes"] / 2**20:.2f}'
+            weights = (weights_of(network) or '-').replace("authors':", "authors',")
+            expected.append((f'20{network.source[6:8]}', network.name, best.top1, best.source, *figures, weights))
+    assert rows == sorted(expected, key=lambda row: (row[0], -float(row[2]), row[1]))
 
 
 def test_the_command_prints_a_row_for_each_network(capsys):

@@ -7,7 +7,7 @@ Forward, with learned numbers per channel: the threshold alpha (equation 1), and
 
 Backward: the derivatives of these functions, with the gradient (2 - 2|x|) 1[|x| <= 1] for sign. The convolution, with weights
 alpha sign(w) and their gradient, is taken from Bi-Real Net (`bmx_melius.nn.methods.bireal_net`). Layers as in the authors' ResNet
-(github.com/liuzechun/ReActNet, resnet/2_step2); ReActNet-A, on the base of MobileNet, is not part of the zoo.
+(github.com/liuzechun/ReActNet, resnet/2_step2). ReActNet-A, on the base of MobileNet (mobilenet/2_step2), has the same layers.
 
 `bmx_melius.nn.channelwise.Shift` adds a learned number, as in the authors' code: -alpha before a `BinaryConv2D` with
 ``activation_method='approx_sign'``, which together are RSign, and -gamma and zeta in `RPReLU`. sign(0) is +1, in the paper -1, in the code

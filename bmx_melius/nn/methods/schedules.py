@@ -16,7 +16,9 @@ class ScheduledNumber(HybridBlock):
     Parameters
     ----------
     schedule : callable (progress) -> float
-        The number for a progress from 0, the first epoch, to 1. Initially it is ``schedule(0)``.
+        The number for a progress from 0, the first epoch, to 1.
+    initial : float or None
+        The number until `begin_epoch` is called; None: ``schedule(0)``.
     prefix, params
         As in every Gluon block.
 
@@ -33,12 +35,14 @@ class ScheduledNumber(HybridBlock):
     array([1.5, 1.5], dtype=float32)
     """
 
-    def __init__(self, schedule: Callable[[float], float], prefix: Optional[str] = None, params: Any = None) -> None:
+    def __init__(
+        self, schedule: Callable[[float], float], initial: Optional[float] = None, prefix: Optional[str] = None, params: Any = None
+    ) -> None:
         super().__init__(prefix=prefix, params=params)
         self._schedule = schedule
         with self.name_scope():
-            initial = mx.init.Constant(schedule(0.0))
-            self.value = self.params.get('value', shape=(1, 1, 1, 1), init=initial, grad_req='null', differentiable=False)
+            init = mx.init.Constant(schedule(0.0) if initial is None else initial)
+            self.value = self.params.get('value', shape=(1, 1, 1, 1), init=init, grad_req='null', differentiable=False)
 
     def set_progress(self, progress: float) -> None:
         """Set the number to that of this progress, 0 to 1, on all devices."""

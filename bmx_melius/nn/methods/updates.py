@@ -2,13 +2,18 @@
 
 from mxnet.gluon import Block
 
+from .bnext import clip_shares
 from .bnn import clip_latent_weights
 from .lq_net import update_bases
 from .xnor_net import center_latent_weights
 
 
 def finish_update(net: Block) -> None:
-    """Clip or centre latent weights and update the bases of LQ-Net. Call it after each ``Trainer.step``; other networks do not change."""
+    """Clip or centre latent weights, clip shares of BNext, and update the bases of LQ-Net. Call it after each ``Trainer.step``.
+
+    Other networks do not change.
+    """
     clip_latent_weights(net)
     center_latent_weights(net)
     update_bases(net)
+    clip_shares(net)

@@ -59,6 +59,18 @@ TENSORPACK = {
     'lr_decay': 0.2,
     'augmentation': 'low',
 }
+REACTNET = {
+    **PROTOCOL,
+    'optimizer': 'adam',
+    'lr': 0.0025,
+    'wd': 1e-5,
+    'warmup_epochs': 0,
+    'num_epochs': 128,
+    'batch_size': 512,
+    'lr_mode': 'poly',
+    'lr_power': 1.0,
+    'no_wd': True,
+}
 
 PRESETS = {
     'meliusnet': PROTOCOL,
@@ -100,18 +112,8 @@ PRESETS = {
         'lr_decay_epoch': [40, 60, 70],
     },
     # The other methods: each as its authors' code trains it; docs/training-reference.md has the source of each row, and what differs.
-    'reactnet': {
-        **PROTOCOL,
-        'optimizer': 'adam',
-        'lr': 0.0025,
-        'wd': 1e-5,
-        'warmup_epochs': 0,
-        'num_epochs': 128,
-        'batch_size': 512,
-        'lr_mode': 'poly',
-        'lr_power': 1.0,
-        'no_wd': True,
-    },
+    'reactnet': REACTNET,
+    'reactnet-a': {**REACTNET, 'lr': 0.00125, 'batch_size': 256},
     'quicknet': {
         **PROTOCOL,
         'optimizer': 'sgd',
@@ -180,6 +182,7 @@ PRESETS = {
     },
     'recu': {**PROTOCOL, 'optimizer': 'sgd', 'lr': 0.1, 'wd': 1e-4, 'warmup_epochs': 5, 'num_epochs': 200, 'batch_size': 512},
     'adabin': {**PROTOCOL, 'optimizer': 'sgd', 'lr': 0.1, 'wd': 1e-5, 'warmup_epochs': 0, 'num_epochs': 120, 'batch_size': 256},
+    'bnext': {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 5, 'num_epochs': 512, 'batch_size': 512},
     # Of no paper: for some hundred photos and a CPU. 128 pixels cost a third of 224; small batches make more updates of few images, at a
     # rate scaled by the square root of the batch size, as for a preset on small datasets; 40 epochs, a third of the paper's.
     'photos': {**PROTOCOL, 'input_size': 128, 'batch_size': 16, 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'num_epochs': 40},
@@ -240,9 +243,12 @@ STAGES = {
         Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False, **TAUGHT}),
         Stage('binary', {'bits': 1, 'weight_bits': 1, **TAUGHT}, {'lr': 0.0002}),
     ),
-    'reactnet': (
-        Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False}),
-        Stage('binary', {'bits': 1, 'weight_bits': 1, 'resume_params': PREVIOUS_WEIGHTS}, {'wd': 0.0}),
+    **dict.fromkeys(
+        ('reactnet', 'reactnet-a'),
+        (
+            Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False}),
+            Stage('binary', {'bits': 1, 'weight_bits': 1, 'resume_params': PREVIOUS_WEIGHTS}, {'wd': 0.0}),
+        ),
     ),
     'groupnet': (
         Stage(

@@ -29,7 +29,7 @@ def write(name, arrays, metadata):
     path = FOLDER / f'{name}.npz'
     arrays = {key: np.asarray(array, dtype=np.float32) for key, array in arrays.items()}
     np.savez_compressed(path, metadata=json.dumps(metadata), **arrays)
-    print(f'{path}: {path.stat().st_size} bytes, {metadata}')
+    print(f'{path}: {path.stat().st_size} bytes')
 
 
 class Recording:

@@ -26,6 +26,7 @@ from model_zoo.residual import NETWORKS, Residual, ResidualArchitecture, Residua
 from model_zoo.units import UnitPlace
 
 UNPADDED = {'pad_value': 0}
+WARM = {**UNPADDED, 'temperature': 0.25}
 LARQ = {'conv_kwargs': UNPADDED, 'norm_kwargs': {'epsilon': 1e-3}, 'same_padding': True}
 RESNET = {'initial_layers': 'imagenet', 'init_features': 4, 'conv_kwargs': UNPADDED}
 REAL_TO_BINARY = {**LARQ, 'conv_kwargs': {**UNPADDED, 'factor': 1}}
@@ -46,6 +47,18 @@ def network(name, *layers, classes=5, **changes):
 def at(number):
     """The arguments of convolutions of IR-Net, ReCU and AdaBin whose scheduled number, t or tau, is this one from the start."""
     return {**UNPADDED, ('tau_at_start' if number in (0.85, 0.98) else 'slope_at_start'): number}
+
+
+def mobile_block(name, channels, in_channels, stride, index, **changes):
+    network = find(name)
+    options = dataclasses.replace(network.options, **changes)
+    return network.architecture.block(UnitPlace(channels, in_channels, stride, 2 * stride), options, index)
+
+
+def small_mobile(name, *widths, **changes):
+    network = find(name)
+    architecture = dataclasses.replace(network.architecture, widths=widths)
+    return network.build(architecture, dataclasses.replace(network.options, conv_kwargs=UNPADDED, **changes), classes=5)
 
 
 def small_vgg(name, number):
@@ -109,29 +122,37 @@ def of_group_net(names):
     return [name for name in outside if not name.startswith('fc')] + ordered + [name for name in outside if name.startswith('fc')]
 
 
-def of_reactnet(names):
-    """With the shortcut of a block between its other modules."""
-    modules = ('move0', 'binary_conv', 'bn1', 'downsample', 'move1', 'prelu', 'move2')
+def by_modules(block, *modules):
+    """The function that orders names by `modules` in each block of a network, or of the only block; its names begin with the pattern."""
 
-    def place(name):
-        block, module = re.fullmatch(r'((?:layer\d+\.\d+\.)?)(\w+)\..*', name).groups()
-        if module not in modules:
-            return names.index(name), 0
-        return next(index for index, other in enumerate(names) if other.startswith(block)), modules.index(module)
+    def order(names):
+        is_network = any(re.match(block, name).group() for name in names)
 
-    return sorted(names, key=place)
+        def place(name):
+            start = re.match(block, name).group()
+            module = name[len(start) :].partition('.')[0]
+            if is_network and not start:
+                return names.index(name), 0
+            first = next(index for index, other in enumerate(names) if other.startswith(start))
+            return first, modules.index(module) if module in modules else 0
+
+        return sorted(names, key=place)
+
+    return order
 
 
-def of_ir_net(names):
-    """With the shortcut of a block after its first unit."""
-    modules = ('conv1', 'bn1', 'downsample', 'nonlinear1', 'conv2', 'bn2', 'nonlinear2')
-
-    def place(name):
-        block, module = re.match(r'(layer\d+\.\d+\.)?(\w+)', name).groups()
-        first = next(index for index, other in enumerate(names) if other.startswith(block or module))
-        return first, modules.index(module) if block else 0
-
-    return sorted(names, key=place)
+STAGES = r'(layer\d+\.\d+\.)?'
+of_reactnet = by_modules(STAGES, 'move0', 'binary_conv', 'bn1', 'downsample', 'move1', 'prelu', 'move2')
+of_ir_net = by_modules(STAGES, 'conv1', 'bn1', 'downsample', 'nonlinear1', 'conv2', 'bn2', 'nonlinear2')
+of_reactnet_a = by_modules(
+    r'(feature\.\d+\.)?',
+    *('move11', 'binary_3x3', 'bn1', 'move12', 'prelu1', 'move13', 'move21', 'binary_pw', 'bn2'),
+    *('binary_pw_down1', 'bn2_1', 'binary_pw_down2', 'bn2_2', 'move22', 'prelu2', 'move23'),
+)
+of_bnext = by_modules(
+    r'((?:feature|layer)\d?\.\d+\.)?((Attention|FFN(_\d)?)\.)?',
+    *('move', 'binary_conv', 'norm1', 'activation2', 'scale', 'se', 'norm2', 'activation1', 'downsample'),
+)
 
 
 def of_caffe(layers):
@@ -147,9 +168,12 @@ def of_caffe(layers):
 
 BINARY_WEIGHTS_OF_BNN = re.compile(r'layer\d\.\d\.(conv\d|downsample\.0)\.weight')
 ORDERS = dict.fromkeys(('adabin', 'ir_net', 'recu'), of_ir_net)
-ORDERS.update({'bnn': of_bnn, 'cbcn': of_cbcn, 'group_net': of_group_net, 'reactnet': of_reactnet})
+ORDERS.update(
+    {'bnn': of_bnn, 'cbcn': of_cbcn, 'group_net': of_group_net, 'reactnet': of_reactnet, 'reactnet_a': of_reactnet_a, 'bnext': of_bnext}
+)
 PARAMETERS = {'hwgq': of_caffe}
 CHANGED_WEIGHTS = {  # as after each update
+    'bnext': lambda case: {name: np.clip(value, 0, 1) for name, value in case.weights.items() if name.endswith('scale')},
     'bnn': lambda case: {name: np.clip(value, -1, 1) for name, value in case.weights.items() if BINARY_WEIGHTS_OF_BNN.match(name)},
     'xnor_net': lambda case: {'conv.weight': case.arrays['latent']},
 }
@@ -186,10 +210,28 @@ CHANGED_WEIGHTS = {  # as after each update
         ('adabin', 'late layer', lambda: AdaBinConv2D(6, 3, 1, 1, **at(3.0))),
         ('adabin', 'cifar network', lambda: network('resnet20_adabin', 2, 2, 2, classes=10, conv_kwargs=at(0.1))),
         ('adabin', 'network', lambda: network('resnet{}_adabin', 2, 2, 2, 2, **{**RESNET, 'conv_kwargs': at(3.0)})),
+        ('bnext', 'warm block', lambda: mobile_block('bnext_t', 8, 8, 1, 1, conv_kwargs=WARM)),
+        ('bnext', 'warm doubling block', lambda: mobile_block('bnext_t', 16, 8, 2, 2, conv_kwargs=WARM)),
+        ('bnext', 'cold block', lambda: mobile_block('bnext_t', 8, 8, 1, 1, conv_kwargs=UNPADDED)),
+        ('bnext', 'cold doubling block', lambda: mobile_block('bnext_t', 16, 8, 2, 2, conv_kwargs=UNPADDED)),
+        ('bnext', 'network', lambda: small_mobile('bnext_t', 2, 4, 4, init_features=8, initial_layers='thumbnail')),
+        (
+            'bnext',
+            'network of 18 layers',
+            lambda: network('bnext{}', 2, 2, 2, 2, init_features=8, initial_layers='thumbnail', conv_kwargs=UNPADDED),
+        ),
         ('quicknet', 'network', small_quicknet),
         ('reactnet', 'block', lambda: residual('reactnet{}', 4, 4, 1, 4, conv_kwargs=UNPADDED)),
         ('reactnet', 'halving block', lambda: residual('reactnet{}', 8, 4, 2, 8, conv_kwargs=UNPADDED)),
         ('reactnet', 'network', lambda: network('reactnet{}', 2, 2, 2, 2, **RESNET)),
+        ('reactnet_a', 'block', lambda: mobile_block('reactnet_a', 4, 4, 1, 1, conv_kwargs=UNPADDED)),
+        ('reactnet_a', 'doubling block', lambda: mobile_block('reactnet_a', 8, 4, 2, 2, conv_kwargs=UNPADDED)),
+        (
+            'reactnet_a',
+            'doubling block, first step',
+            lambda: mobile_block('reactnet_a', 8, 4, 2, 2, conv_kwargs=UNPADDED, weight_bits=32),
+        ),
+        ('reactnet_a', 'network', lambda: small_mobile('reactnet_a', 2, 4, 4)),
         ('real_to_binary', 'binary', lambda: residual('real_to_binary{}', 16, 16, 1, 1, **REAL_TO_BINARY)),
         ('real_to_binary', 'binary, stride 2', lambda: residual('real_to_binary{}', 32, 16, 2, 2, **REAL_TO_BINARY)),
         ('real_to_binary', 'float', lambda: residual('real_to_binary{}', 16, 16, 1, 1, **REAL_TO_BINARY, bits=32)),
