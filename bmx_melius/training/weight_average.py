@@ -7,6 +7,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..nn.fine_tuning import is_frozen
+from ..nn.methods.schedules import scheduled_parameters
 
 ARRAY = 'trained.'  # prefix of the names of the trained weights among the arrays of a checkpoint
 
@@ -17,7 +18,7 @@ class WeightAverage:
     After update u = 1, 2, ... the average a of a parameter p becomes ``d a + (1 - d) p`` with ``d = min(decay, (1 + u) / (10 + u))``,
     so that the initial weights are soon forgotten, as in TensorFlow's ``ExponentialMovingAverage``. Of binary layers the latent weights are
     averaged, and the network with the averages has their signs: a weight whose sign changes often has the sign which the latent
-    weight has on average.
+    weight has on average. Numbers that follow the progress of the training (`bmx_melius.nn.methods.schedules`) are not averaged.
 
     Parameters
     ----------
@@ -30,12 +31,18 @@ class WeightAverage:
     def __init__(self, net, decay):
         self._parameters, self._decay = net._collect_params_with_prefix(), decay
         self._averages = {name: _value(parameter) for name, parameter in self._parameters.items()}
+        scheduled = scheduled_parameters(net)
+        self._scheduled = {name for name, parameter in self._parameters.items() if parameter in scheduled}
 
     def update(self, updates):
         """Include the current parameters after the update with the number `updates`, from 1."""
         decay = np.float32(min(self._decay, (1 + updates) / (10 + updates)))
         for name, average in self._averages.items():
-            average += (1 - decay) * (_value(self._parameters[name]) - average)
+            value = _value(self._parameters[name])
+            if name in self._scheduled:
+                average[...] = value
+            else:
+                average += (1 - decay) * (value - average)
 
     @contextlib.contextmanager
     def applied(self):

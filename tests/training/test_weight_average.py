@@ -9,6 +9,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from support.checkpointed_runs import make, step, weights
 from support.training_runs import TINY, refused, train
 
+from bmx_melius.nn.methods.bnext import BNextConv2D
+from bmx_melius.nn.methods.schedules import begin_epoch
 from bmx_melius.training.class_weights import class_weights
 from bmx_melius.training.objective import Mixup, Objective
 from bmx_melius.training.weight_average import WeightAverage
@@ -29,6 +31,18 @@ def test_the_average_is_that_of_a_plain_loop_and_the_network_keeps_its_weights(d
             np.testing.assert_allclose(value, mean, rtol=1e-5, atol=1e-7)
         assert any(not np.array_equal(*pair) for pair in zip(before, weights(net)))
     assert all(np.array_equal(*pair) for pair in zip(before, weights(net)))
+
+
+def test_numbers_that_follow_the_progress_of_the_training_are_not_averaged():
+    layer = BNextConv2D(2, 1, in_channels=2)
+    layer.initialize()
+    average = WeightAverage(layer, 0.999)
+    for number, progress in enumerate((0, 0.5, 1), start=1):
+        begin_epoch(layer, progress)
+        average.update(number)
+    with average.applied():
+        assert layer.qconv.temperature.value.data().asscalar() == np.float32(0.9**512)
+        assert set(np.abs(layer(nd.ones((1, 2, 1, 1))).asnumpy()).ravel()) <= {0, 2}  # of binary weights
 
 
 @pytest.mark.parametrize('mixed,smoothing', [(False, 0.0), (False, 0.1), (True, 0.0)])

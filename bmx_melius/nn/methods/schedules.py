@@ -1,9 +1,9 @@
 """Numbers of a method that follow the progress of the training, such as the steepness of the gradient of a sign."""
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Set
 
 import mxnet as mx
-from mxnet.gluon import Block, HybridBlock
+from mxnet.gluon import Block, HybridBlock, Parameter
 
 from ..quantizers import Array, everywhere
 
@@ -64,6 +64,13 @@ def begin_epoch(net: Block, progress: float) -> None:
         Number of epochs before this one / number of all epochs.
     """
     net.apply(lambda block: block.set_progress(progress) if isinstance(block, ScheduledNumber) else None)
+
+
+def scheduled_parameters(net: Block) -> Set[Parameter]:
+    """Return the parameters of all scheduled numbers of a network."""
+    found = set()
+    net.apply(lambda block: found.add(block.value) if isinstance(block, ScheduledNumber) else None)
+    return found
 
 
 def slope(start: float) -> ScheduledNumber:
