@@ -1,5 +1,6 @@
 """Graphs of packed networks with the operations of their programs, so that they are counted and drawn like other networks."""
 
+import collections
 import dataclasses
 
 from ..graph.mxnet_operators import operator_name
@@ -82,7 +83,7 @@ class _Replacement:
         entries = [self._entries[entry] for entry in zip(packed.inputs[:-1], packed.input_slots)]
         shapes = [node.shapes[slot] for node, slot in entries]
         values = program.values([shape[2:] for shape in shapes])
-        planes, stored = _planes(program, values), []
+        planes, bits, stored = _planes(program, values), _bits_of_integers(program), []
         for number, operation in enumerate(program.operations, start=len(program.inputs)):
             x = values[operation.inputs[0]]
             name = f'{packed.name}_{operation.name}{number}'
@@ -94,7 +95,7 @@ class _Replacement:
                 operator=operator_name(computed),
                 attributes={},
                 operation=computed,
-                marks=_marks(operation, x, planes.get(number, 1)),
+                marks=_marks(operation, x, planes.get(number, 1), bits[operation.inputs[0]]),
                 inputs=[],
                 input_slots=[],
                 shapes=[(shapes[0][0], *values[number].shape)],
@@ -140,13 +141,14 @@ def _window(attributes):
     return Window(kernel, strides, pads)
 
 
-def _marks(operation, x, planes):
-    """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation."""
+def _marks(operation, x, planes, input_bits):
+    """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation; `input_bits` are of integers."""
     layer = {marks.ROLE: marks.DENSE if x.flat else marks.CONVOLUTION}
     if operation.row.products == 'binary':
         return {**layer, 'bits': '1'}
     if operation.row.weight_levels:
-        return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': '32' if operation.row.products == 'floats' else '8'}
+        read = 32 if operation.row.products == 'floats' else input_bits
+        return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': str(read)}
     if operation.row.range == 'counts':
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(operation.attributes['thresholds'].bit_length()), 'method': 'round'}
     if operation.row.compares:
@@ -171,6 +173,17 @@ def _stored_bits(operation, array, dtype):
     if array == 'codes':
         return operation.attributes['bits']
     return 8 * dtype.itemsize if dtype in (HALF, INT8) else None
+
+
+def _bits_of_integers(program):
+    """Return the bits of each value of numbers of thresholds, and of those that are moved or are maxima; other integers are bytes."""
+    found = collections.defaultdict(lambda: 8)
+    for number, operation in enumerate(program.operations, len(program.inputs)):
+        if operation.row.range == 'counts':
+            found[number] = operation.attributes['thresholds'].bit_length()
+        elif operation.row.moves or operation.row.reduces == 'maximum':
+            found[number] = max(found[source] for source in operation.inputs)
+    return found
 
 
 def _planes(program, values):

@@ -1,4 +1,5 @@
-"""Export of packed programs to QONNX, for FINN and hls4ml: signs and binary weights are `BipolarQuant`, all else operators of ONNX.
+"""Export of packed programs to QONNX, for FINN and hls4ml: signs and binary weights are `BipolarQuant`, numbers of
+thresholds `MultiThreshold`, weights of several bits `Quant`, and all else operators of ONNX.
 
 https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops, defines it. Where the form of `export` has bits 0 and 1, values are -1
 and 1 here, as in a network in training: binary layers multiply signs by signs. A threshold t is the sign of x - t and, where it is flipped,
@@ -12,6 +13,8 @@ import numpy as np
 
 from ...errors import UserError
 from ..program.by_operation import ByOperation
+from ..program.layer_weights import expanded, int8_weight_of
+from ..program.operation_table import MAX_BYTE, MAX_SUM, OFFSET_SHIFT
 from . import qonnx
 from .export import ModelBuilder, windows_of
 
@@ -40,7 +43,12 @@ def to_qonnx(program, input_names, output_order=None):
         import onnx
     except ImportError as error:
         raise UserError('a QONNX model is written by the package onnx, which is not installed: pip install onnx') from error
-    integers = [operation.name for operation in program.operations if operation.row.is_integer_layer]
+    largest = _largest_levels(program)
+    integers = [
+        operation.name
+        for operation in program.operations
+        if operation.row.is_integer_layer and not _is_sum_of_levels(operation, largest.get(operation.inputs[0]))
+    ]
     if integers:
         raise UserError(
             f'the network has layers of 8-bit integers ({integers[0]}), which QONNX has no exact form for: pack it without --int8, or '
@@ -58,6 +66,7 @@ class _QonnxBuilder(ModelBuilder):
 
     def build(self, input_names, output_order):
         model = super().build(input_names, output_order)
+        del model.metadata_props[:]  # no program: the import recognizes the layers of these models
         computed = self._onnx.ModelProto()
         computed.CopyFrom(model)
         inferred = self._onnx.shape_inference.infer_shapes(qonnx.without_quantizers(self._onnx, computed, 'the model'), data_prop=True)
@@ -97,6 +106,25 @@ class _QonnxBuilder(ModelBuilder):
         y = self._add('MatMul', x, self._floats('weight', weight[:, :, 0, 0].T))
         return self._add('Add', y, self._constant('bias', bias)) if has_bias else y
 
+    @_FORMS.of('level_int8_conv')
+    def level_int8_conv(self, value, x, groups, codes, levels, pad, offset, out_channels, kernel_h, kernel_w, **others):
+        weight = expanded((out_channels, value.channels // groups, kernel_h, kernel_w), codes, levels).astype(np.float32)
+        attributes = windows_of({'kernel_h': kernel_h, 'kernel_w': kernel_w, **others})
+        if pad[0] and any(attributes['pads']):
+            top, left, bottom, right = attributes['pads']
+            attributes['pads'] = [0] * 4
+            pads = self._constant('pads', np.array([0, 0, top, left, 0, 0, bottom, right]))
+            x = self._add('Pad', x, pads, self._constant('border', np.float32(pad[0])))
+        bits = int(np.abs(levels.astype(np.int64) * 2 + 1).max()).bit_length()  # of two's complement
+        constants = [self._constant(name, np.float32(number)) for name, number in (('unit', 1), ('zero', 0), ('bits', bits))]
+        weight = self._add(
+            'Quant', self._constant('weight', weight), *constants, domain=self.domains[0], signed=1, narrow=0, rounding_mode='ROUND'
+        )
+        y = self._add('Conv', x, weight, group=groups, **attributes)
+        if not offset.any():
+            return y
+        return self._add('Add', y, self._constant('offset', (offset / (1 << OFFSET_SHIFT)).astype(np.float32).reshape(-1, 1, 1)))
+
     @_FORMS.of('concat')
     def concat(self, _, *inputs):
         """Concatenate values, each once: the cleanup of qonnx renames only the first of equal inputs of a node."""
@@ -105,6 +133,18 @@ class _QonnxBuilder(ModelBuilder):
 
     @_FORMS.of('threshold')
     def threshold(self, value, x, threshold, flip):
+        x, numbers = self._compared(value, x, threshold, flip)
+        return self._bipolar(self._add('Add', x, self._of_channels('threshold', -numbers, value)))
+
+    @_FORMS.of('multi_threshold')
+    def multi_threshold(self, value, x, thresholds, threshold, flip):
+        x, numbers = self._compared(value, x, threshold, flip)
+        limits = self._constant('thresholds', np.sort(numbers.T, axis=1))
+        names = {'out_dtype': f'UINT{thresholds.bit_length()}', 'data_layout': 'NC' if value.flat else 'NCHW'}
+        return self._add('MultiThreshold', x, limits, domain=self.domains[0], **names)
+
+    def _compared(self, value, x, threshold, flip):
+        """Return a value, turned around in channels that flip, and the thresholds (..., channels) that it reaches where they hold."""
         if self._reads_integers():  # tools expect them to be compared with integers
             threshold = np.ceil(threshold)
             below = threshold - 1
@@ -112,22 +152,47 @@ class _QonnxBuilder(ModelBuilder):
             below = np.nextafter(threshold, np.float32(-np.inf))
         limit = np.finfo(np.float32).max
         numbers = np.where(flip, below, threshold).clip(-limit, limit).astype(np.float32)
-        if flip.any():
-            directions = np.where(flip, -1, 1).astype(np.float32)
-            x, numbers = self._add('Mul', x, self._of_channels('direction', directions, value)), numbers * directions
-        return self._bipolar(self._add('Add', x, self._of_channels('threshold', -numbers, value)))
+        if not flip.any():
+            return x, numbers
+        directions = np.where(flip, -1, 1).astype(np.float32)
+        return self._add('Mul', x, self._of_channels('direction', directions, value)), numbers * directions
 
     def _reads_integers(self):
-        """Return whether the operation reads sums of signs; halves of sums with zeros for padding are not integers."""
+        """Return whether the operation reads sums of integers; halves of sums with zeros for padding are not integers."""
         number = self._operation.inputs[0] - len(self._program.inputs)
         source = self._program.operations[number] if number >= 0 else None
         if source is None or source.row.products != 'binary':
-            return False
+            return source is not None and source.row.products == 'int8'
         return not source.attributes['offset'] or source.attributes['pad_value'] != 0
 
     @_FORMS.of('expand')
     def expand(self, _, s, low):
         return s if low == -1 else self._affine(s, 0.5, 0.5)
+
+
+def _largest_levels(program):
+    """Return the largest number of each value of numbers of thresholds, or of such numbers that were moved or are maxima."""
+    found = {}
+    for number, operation in enumerate(program.operations, len(program.inputs)):
+        sources = [found.get(source) for source in operation.inputs]
+        if operation.row.range == 'counts':
+            found[number] = operation.attributes['thresholds']
+        elif (operation.row.moves or operation.row.reduces == 'maximum') and None not in sources:
+            found[number] = max(sources)
+    return found
+
+
+def _is_sum_of_levels(operation, largest):
+    """Return whether an 8-bit layer that reads integers 0 to `largest`, or None, is a sum of products, exact in float32 and unlimited."""
+    attributes, arrays = operation.attributes, operation.arrays
+    if largest is None or not operation.row.weight_levels or np.ptp(arrays['pad']) or not 0 <= arrays['pad'][0] <= MAX_BYTE:
+        return False
+    if (arrays['multiplier'] != 1 << attributes['shift']).any() or (arrays['offset'] % (1 << OFFSET_SHIFT)).any():
+        return False
+    weight = int8_weight_of(operation).astype(np.int64).reshape(attributes['out_channels'], -1)
+    magnitudes = np.abs(weight).sum(axis=1) * max(largest, arrays['pad'][0]) + np.abs(arrays['offset'] >> OFFSET_SHIFT)
+    limits = -attributes['result_min'], attributes['result_max']
+    return bool(magnitudes.max() <= min(*limits, MAX_SUM))
 
 
 def _signs(weight, planes):

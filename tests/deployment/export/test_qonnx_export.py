@@ -29,13 +29,35 @@ DOMAIN = 'qonnx.custom_op.general'
 
 
 def executable(model):
-    """Return a model with the definition of BipolarQuant: the scale where x >= 0, elsewhere its negative."""
+    """Return a model with the definitions of BipolarQuant, the scale where x >= 0 and elsewhere its negative, and of Quant, of integers."""
     changed, nodes = onnx.ModelProto(), []
+    constants = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
     changed.CopyFrom(model)
     zero = onnx.numpy_helper.from_array(np.float32(0), 'test_zero')
     for node in model.graph.node:
         if node.domain != DOMAIN:
             nodes.append(node)
+            continue
+        if node.op_type == 'Quant':
+            x, scale, zero_point, bits = node.input
+            facts = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+            assert facts == {'signed': 1, 'narrow': 0, 'rounding_mode': b'ROUND'} and (constants[scale], constants[zero_point]) == (1, 0)
+            limit = 2 ** (int(constants[bits]) - 1)
+            limited = np.rint(constants[x]).clip(-limit, limit - 1).astype(np.float32)
+            nodes.append(onnx.helper.make_node('Constant', [], node.output, value=onnx.numpy_helper.from_array(limited)))
+            continue
+        if node.op_type == 'MultiThreshold':
+            x, thresholds = node.input
+            facts = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+            shape = {b'NCHW': (1, -1, 1, 1), b'NC': (1, -1)}[facts['data_layout']]
+            counted = []
+            for number, column in enumerate(constants[thresholds].T):
+                limit = f'{node.output[0]}_{number}'
+                changed.graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(column.reshape(shape)), limit))
+                nodes.append(onnx.helper.make_node('GreaterOrEqual', [x, limit], [f'{limit}_reached']))
+                nodes.append(onnx.helper.make_node('Cast', [f'{limit}_reached'], [f'{limit}_counted'], to=onnx.TensorProto.FLOAT))
+                counted.append(f'{limit}_counted')
+            nodes.append(onnx.helper.make_node('Sum', counted, node.output))
             continue
         assert node.op_type == 'BipolarQuant' and not node.attribute
         x, scale = node.input
@@ -171,3 +193,37 @@ def test_layers_of_8_bit_integers_are_refused_in_one_line(tmp_path, capsys):
     assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'q.onnx'), '--qonnx']) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith('error: the network has layers of 8-bit integers (rescale)') and not (tmp_path / 'q.onnx').exists()
+
+
+def level_layers(multiplier=1 << 8):
+    """Return a program with two layers of integers of few levels, one of which pads with a level that is not 0."""
+    random = np.random.RandomState(0)
+
+    def counted(count):
+        arrays = {'threshold': np.sort(random.normal(size=(count, 6)) * 20, axis=0).astype('f'), 'flip': random.rand(6) < 0.5}
+        return operation('multi_threshold', arrays=arrays, thresholds=count)
+
+    def sums(levels, pad, largest):
+        weight = {'codes': random.rand(3, 6 * 6 * 9) < 0.5, 'levels': np.int8([levels]), 'pad': np.full(6, pad, np.int32)}
+        arrays = {**weight, 'multiplier': np.full(6, multiplier, np.int32), 'offset': random.randint(-9, 9, 6).astype(np.int32) << 8}
+        return operation(
+            'level_int8_conv', arrays=arrays, out_channels=6, bits=3, result_min=-largest, result_max=largest, **window(3, pad=1)
+        )
+
+    last = operation('level_int8_conv', arrays=sums(range(-8, 0), 0, 1).arrays, out_channels=6, bits=3, result_min=-9000, result_max=9000)
+    last.attributes.update(window(3))
+    return chain((6, 7, 7), counted(7), sums(range(-4, 4), 4, 9000), counted(15), operation('max_pool', **window(2, 1)), last)
+
+
+def test_sums_of_few_levels_are_convolutions_of_quant_weights_with_the_same_integers():
+    program, x = level_layers(), np.random.RandomState(1).normal(size=(1, 6, 7, 7)).astype('f') * 20
+    model = to_qonnx(program, ['x'])
+    (found,) = run_model(model, [x])
+    assert (found == reference.run(program, [x])[0]).all()
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count('Quant') == kinds.count('MultiThreshold') == 2
+
+
+def test_rescaled_sums_of_few_levels_have_no_form():
+    with pytest.raises(UserError, match='has no exact form'):
+        to_qonnx(level_layers(multiplier=255), ['x'])

@@ -70,8 +70,9 @@ static void bmx_bytes_value(const bmx_span* span, const value_t* x, uint8_t* y) 
     }
 }
 
-// Counts thresholds, `count` of each channel one after the other: those that a number reaches, or where it flips the
-// others. code: 130 bytes
+// Counts thresholds, `count` of each channel one after the other: those that a number reaches, or, where it flips, the
+// other ones.
+// code: 136 bytes
 static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, const float* thresholds,
                                       const uint8_t* flips, int32_t count, uint8_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
