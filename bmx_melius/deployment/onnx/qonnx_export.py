@@ -1,6 +1,6 @@
-"""Export of packed programs to QONNX, for FINN and hls4ml: signs and binary weights are `BipolarQuant`, numbers of
-thresholds `MultiThreshold`, weights of several bits `Quant`, and all else operators of ONNX.
+"""Export of packed programs to QONNX, for FINN and hls4ml: signs are `BipolarQuant`, as are binary weights, all else operators of ONNX.
 
+Numbers of thresholds are `MultiThreshold`, and weights of several bits `Quant`.
 https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops, defines it. Where the form of `export` has bits 0 and 1, values are -1
 and 1 here, as in a network in training: binary layers multiply signs by signs. A threshold t is the sign of x - t and, where it is flipped,
 of t' - x, with the next number t' below t: a difference of two floating-point numbers has the right sign, so bits are equal. Shapes are
