@@ -205,9 +205,18 @@ class Training:
         logits, *maps = self.objective.attention.student(images.astype(self._dtype, copy=False))
         return logits, maps
 
+    @contextlib.contextmanager
     def _evaluated_weights(self):
-        """Return a context in which the network has the weights that are evaluated and saved: with `ema` their average."""
-        return self.average.applied() if self.average else contextlib.nullcontext()
+        """Give the network the weights that are evaluated and saved for the block: with `ema` their average.
+
+        Numbers that follow the progress of the training are those of its end, so that the weights of BNext are binary in every epoch.
+        """
+        with self.average.applied() if self.average else contextlib.nullcontext():
+            begin_epoch(self.net, 1.0)
+            try:
+                yield
+            finally:
+                begin_epoch(self.net, self.progress.epoch / self.num_epochs)
 
     def _evaluate(self):
         """Return the results on the validation images, a dict of columns of the history, and the `Confusion` or None.
@@ -402,6 +411,7 @@ def fit(
             net.load_parameters(checkpoints.best(training.progress)[1], ctx=training.devices)
         elif training.average:
             training.average.keep()
+        begin_epoch(net, 1.0)
     return training.progress.history
 
 

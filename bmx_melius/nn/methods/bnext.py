@@ -11,9 +11,10 @@ where x has the size of c, W1 reduces the channels to an eighth, and T, the temp
 -1.5, 1.5); s is clipped to [0, 1].
 
 Here T is 0.9^(512 p) for a progress p of the training, so that shorter ones end with signs, too, and it is 0 until `begin_epoch` of
-`bmx_melius.nn.methods.schedules` has set it: networks that are not trained have binary weights. A network whose training was stopped before
-T is below 1e-7 has none, and conversion refuses it. The code also clips before the first update; the inner float layers have 8 bits in the
-paper's counts, and 32 here. sign(0) is +1, in the code 0; padding is -1, in the code 0.
+`bmx_melius.nn.methods.schedules` has set it: networks that are not trained have binary weights. ``bmx-melius train`` and `fit` evaluate
+and save networks with the T of the end of the training, so that the network of every epoch is binary; the code evaluates with the T of
+the epoch. Conversion refuses weights that are not signs. The code also clips before the first update; the inner float layers have 8 bits
+in the paper's counts, and 32 here. sign(0) is +1, in the code 0; padding is -1, in the code 0.
 """
 
 from typing import Any, Optional

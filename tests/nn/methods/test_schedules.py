@@ -3,16 +3,19 @@
 import math
 from types import SimpleNamespace
 
+import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon, nd
+from support.small_networks import sequence
 
 from bmx_melius.nn.layers import binary_weights
 from bmx_melius.nn.methods.adabin import AdaBinConv2D
+from bmx_melius.nn.methods.bnext import BNextConv2D
 from bmx_melius.nn.methods.ir_net import IRNetConv2D
 from bmx_melius.nn.methods.recu import ReCUConv2D
 from bmx_melius.nn.methods.schedules import ScheduledNumber, begin_epoch
-from bmx_melius.training import Objective, Training
+from bmx_melius.training import Objective, Training, fit
 from bmx_melius.training.progress import Progress
 
 
@@ -69,7 +72,25 @@ def test_training_begins_each_epoch_with_its_number_also_when_it_is_resumed():
     progress = Progress(1)
     progress.epoch = 3
     training.start(progress, {})
-    assert [epoch for epoch in training.epochs()] == [3] and numbers(net) == pytest.approx([1.0] * 2, rel=1e-6)
+    assert [(epoch, *numbers(net)) for epoch in training.epochs()] == [(3, *[pytest.approx(1.0, rel=1e-6)] * 2)]
+
+
+@pytest.mark.parametrize('ema', [None, 0.9])
+def test_weights_of_bnext_are_binary_where_they_are_evaluated_and_after_the_training(ema):
+    net = BNextConv2D(2, 1, in_channels=2)
+    net.initialize(mx.init.Constant(0.5))
+    seen, x = [], nd.ones((1, 2, 1, 1))
+
+    class Batches(list):  # of validation images: looks at the network
+        def __iter__(self):
+            seen.append(net(x).asnumpy().ravel().tolist())
+            return super().__iter__()
+
+    flat = sequence(net, gluon.nn.Flatten())
+    batch = [(x, nd.zeros((1,)))]
+    fit(flat, batch, Batches(batch), num_epochs=1, lr=1e-6, ema=ema, verbose=False, on_batch=lambda _: seen.append(numbers(net)))
+    assert seen == [[1.0], [2.0, 2.0]], 'the temperature of the first epoch, and the sums of two signs'
+    assert numbers(net) == [np.float32(0.9**512)]
 
 
 def test_signs_of_centred_weights_are_not_taken_for_those_of_the_weights():
