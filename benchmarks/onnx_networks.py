@@ -22,15 +22,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'tests' / 'data' / 'onnx'))
 
-import make_packages
 import make_pytorch
 import networks
 import numpy as np
 import torch
-from bitorch.layers import QConv2d  # noqa: F401  Bitorch requires its layers to be imported first
-from bitorch.models.common_layers import get_initial_layers
-from bitorch.models.densenet import DenseLayer
-from bitorch.models.meliusnet import ImprovementBlock
 from torch import nn
 
 import bmx_melius as bmx
@@ -42,6 +37,7 @@ from bmx_melius.process import processor
 STAGES = {'blocks': (4, 4, 4, 4), 'widths': (64, 128, 256, 512), 'classes': 1000}
 MOBILE_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 MOBILE_STRIDES = (1, 2, 1, 2, 1, 2, *(1,) * 5, 2, 1)
+DEIT_SMALL = {'features': 384, 'heads': 6, 'patch': 16, 'patches': 196, 'blocks': 4, 'classes': 1000}
 CIFAR = {'widths': (*(16,) * 3, *(32,) * 3, *(64,) * 3), 'strides': (1, 1, 1, 2, 1, 1, 2, 1, 1)}
 
 
@@ -64,6 +60,12 @@ class AlexNet(nn.Sequential):
 
 def meliusnet22():
     """Return MeliusNet22 of Bitorch's layers: as in `make_packages`, its own class leaves out the improvement blocks."""
+    import make_packages
+    from bitorch.layers import QConv2d  # noqa: F401  Bitorch requires its layers to be imported first
+    from bitorch.models.common_layers import get_initial_layers
+    from bitorch.models.densenet import DenseLayer
+    from bitorch.models.meliusnet import ImprovementBlock
+
     features, layers = 64, get_initial_layers('grouped_stem', 3, 64)
     for blocks, reduced in ((4, 160), (5, 224), (4, 256), (4, None)):
         for _ in range(blocks):
@@ -100,6 +102,12 @@ NETWORKS = {  # name: title, function that builds it, size of the image
     'bnext-l': ('BNext-L', lambda: bnext('large'), 224),
     'alexnet': ('XNOR-Net-PyTorch AlexNet', AlexNet, 227),
     'meliusnet22': ('Bitorch, MeliusNet22', meliusnet22, 224),
+    'transformer': ('4 blocks of BiBERT, size of DeiT-S', lambda: networks.VisionTransformer(**DEIT_SMALL), 224),
+    'transformer-bits': (
+        'the same with attention of bits',
+        lambda: networks.VisionTransformer(bits=True, token=False, **DEIT_SMALL),
+        224,
+    ),
     'irnet20': ('IR-Net ResNet-20', lambda: networks.CifarResNet(networks.IRConv, lambda _: nn.Hardtanh(), **CIFAR), 32),
     'adabin20': ('AdaBin ResNet-20', lambda: networks.CifarResNet(networks.AdaBinConv, networks.Maxout, **CIFAR), 32),
 }
@@ -127,7 +135,7 @@ def measure(name, folder, repetitions, rounds):
     title, _, size = NETWORKS[name]
     network, shape = build(name), (1, 3, size, size)
     exported, prefix, int8_prefix = folder / f'{name}.onnx', str(folder / f'{name}-packed'), str(folder / f'{name}-int8')
-    make_pytorch.export(network, shape[1:], exported, 17)
+    make_pytorch.export(network, torch.zeros(shape), exported, 17)
     import_seconds, memory = import_costs(exported, prefix)
     options = {'zero_is_positive': True, 'verify': False}  # all outputs are compared below
     images = np.random.RandomState(1).standard_normal((8, *shape[1:])).astype(np.float32)

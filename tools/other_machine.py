@@ -5,6 +5,7 @@ the same bits. `tools/test_arm.py` and `tools/test_wasm.py` describe the machine
 """
 
 import dataclasses
+import gzip
 import hashlib
 import os
 import pathlib
@@ -33,6 +34,9 @@ FLOAT_KERNELS = ('float_product', 'float_map')
 NETWORKS = {'meliusnet22': True, 'reactnet18': True, 'real_to_binary18': True, 'mobilenet0.25': False}  # whether it has binary layers
 # With layers of 8-bit integers: in groups and chains, as transitions, of each channel.
 INT8_NETWORKS = {'meliusnet22': True, 'meliusnetc': True, 'mobilenet0.25': False}
+# Models of ONNX with operations on sequences: attention with Softmax and with signs, normalizations, layers of tokens.
+SEQUENCES = ('transformer-dynamo', 'transformer-bool', 'mixer', 'keyword-spotter-dynamo')
+MODELS = ROOT / 'tests' / 'data' / 'onnx'
 SIZE = 64
 
 
@@ -113,18 +117,27 @@ def check_networks(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Pa
     """
     shape, random = (1, 3, SIZE, SIZE), np.random.RandomState(0)
     x, others = random.randn(*shape).astype(np.float32), random.randn(4, *shape[1:]).astype(np.float32)
-    x.tofile(folder / 'image')
     networks = [('float32', None, *item) for item in NETWORKS.items()] + [('int8', others, *item) for item in INT8_NETWORKS.items()]
     for kind, calibration, name, is_binary in networks:
         net = initialized(get_model(name, classes=10, **(of_size(name, SIZE) if is_binary else {})), shape, mx.init.Xavier())
         net.export(str(folder / 'net'))
         files = folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed'
         convert(*files, shape, verify=False, calibration=calibration, min_correlation=-1)
-        digests = {'this machine': _digest(bmx.Session(folder / 'packed')(x))}
-        for way, scores in run(folder / 'packed-0000.params', folder / 'image'):
-            digests[way] = _digest(np.array(scores.split(), np.float32))
-        _require_equal(f'{name}, {kind}', digests)
-        print(f'{name}, {kind}: {digests["this machine"]}', flush=True)
+        _check_network(f'{name}, {kind}', folder, x, run)
+    for name in SEQUENCES:
+        (folder / 'net.onnx').write_bytes(gzip.decompress((MODELS / f'{name}.onnx.gz').read_bytes()))
+        bmx.import_onnx(folder / 'net.onnx', folder / 'packed', zero_is_positive=True, verify=False)
+        _check_network(name, folder, np.load(MODELS / f'{name}.npz')['input.input'][:1].astype(np.float32), run)
+
+
+def _check_network(name, folder, x, run):
+    """Compare the results of ``packed`` in a folder for an input."""
+    x.tofile(folder / 'image')
+    digests = {'this machine': _digest(bmx.Session(folder / 'packed')(x))}
+    for way, scores in run(folder / 'packed-0000.params', folder / 'image'):
+        digests[way] = _digest(np.array(scores.split(), np.float32))
+    _require_equal(name, digests)
+    print(f'{name}: {digests["this machine"]}', flush=True)
 
 
 def _digest(numbers):

@@ -7,7 +7,8 @@ parameter takes the bits of its quantizer, or 32 without one; running means and 
 Extensions to the paper: a MAC of k-bit weights and m-bit activations counts as k * m binary operations (DoReFa-Net, Zhou et al. 2016,
 equation 3), and a convolution of quantized weights with float activations as float. A layer with several binary bases consists of several
 binary convolutions, and each of them counts: 5 bases of the weights and 5 of the activations count 25 times. Bases of weights that several
-convolutions share are stored once. docs/tables.md compares these rules with the figures that the paper prints for other methods.
+convolutions share are stored once. A product of matrices that both depend on the data, as attention has, counts like a 1x1 convolution
+whose weights are the second matrix. docs/tables.md compares these rules with the figures that the paper prints for other methods.
 """
 
 import dataclasses
@@ -16,7 +17,14 @@ from typing import Any, Dict, Tuple
 
 from ..errors import UserError
 from ..graph.nodes import Graph, Node
-from ..graph.operations import Convolution, DeformableConvolution, Dense, TransposedConvolution, Unknown
+from ..graph.operations import (
+    Convolution,
+    DeformableConvolution,
+    Dense,
+    MatrixProduct,
+    TransposedConvolution,
+    Unknown,
+)
 from ..nn import marks
 
 FLOAT_BITS = 32
@@ -29,10 +37,11 @@ POINTWISE_CONVOLUTION = '1x1 convolution'
 BINARY = 'binary layer'
 QUANTIZED = 'k-bit layer'
 DENSE = 'dense layer'
+PRODUCT = 'matrix product'
 OUTPUT = 'output layer'
 NORMALIZATION = 'normalization'
 OTHER = 'other'
-KINDS = (FIRST_CONVOLUTION, LARGE_CONVOLUTION, POINTWISE_CONVOLUTION, BINARY, QUANTIZED, DENSE, OUTPUT, NORMALIZATION, OTHER)
+KINDS = (FIRST_CONVOLUTION, LARGE_CONVOLUTION, POINTWISE_CONVOLUTION, BINARY, QUANTIZED, PRODUCT, DENSE, OUTPUT, NORMALIZATION, OTHER)
 
 _LAYERS = (Convolution, DeformableConvolution, TransposedConvolution, Dense)  # operations that multiply by weights
 _ACTIVATIONS = (marks.ACTIVATION, marks.FLOAT_ACTIVATION)
@@ -43,7 +52,7 @@ _NORMALIZATIONS = {'BatchNorm', 'BatchNorm_v1', '_contrib_SyncBatchNorm', 'Layer
 
 @dataclasses.dataclass(frozen=True)
 class LayerCounts:
-    """One row of a summary: a node that holds parameters or multiplies by weights.
+    """One row of a summary: a node that holds parameters or multiplies, by weights or two values.
 
     Attributes
     ----------
@@ -101,7 +110,7 @@ def count_layers(graph: Graph) -> Dict[Node, LayerCounts]:
     Returns
     -------
     dict of Node to LayerCounts
-        One entry for each node that holds parameters or multiplies by weights, in topological order.
+        One entry for each node that holds parameters or multiplies by weights, and each product of matrices, in topological order.
 
     Raises
     ------
@@ -115,7 +124,7 @@ def count_layers(graph: Graph) -> Dict[Node, LayerCounts]:
     last = _last(graph, multiplying)
     layers = {}
     for node in graph.nodes:
-        if node in owned or _multiplies(node):
+        if node in owned or _multiplies(node) or isinstance(node.operation, MatrixProduct):
             kind = _kind(node, is_first=node in multiplying[:1], is_last=node in last)
             layers[node] = _layer(node, owned.get(node, ()), bits, kind)
     return layers
@@ -246,6 +255,8 @@ def _last(graph, multiplying):
 
 
 def _kind(node, is_first, is_last):
+    if isinstance(node.operation, MatrixProduct):
+        return PRODUCT
     if not isinstance(node.operation, _LAYERS):
         return NORMALIZATION if _normalizes(node) else OTHER
     bits = _weight_bits(node)
@@ -264,7 +275,11 @@ def _kind(node, is_first, is_last):
 def _layer(node, parameters, bits, kind):
     macs = bops = flops = 0
     layer_bits = activation_bits = FLOAT_BITS
-    if isinstance(node.operation, _LAYERS):
+    if kind == PRODUCT:
+        layer_bits = activation_bits = marked_bits(node) if 'bits' in node.marks else FLOAT_BITS
+        macs = math.prod(node.shape) * (node.inputs[0].shape[1] // node.operation.heads)
+        bops, flops = (macs * layer_bits * activation_bits, 0) if layer_bits < FLOAT_BITS else (0, macs)
+    elif isinstance(node.operation, _LAYERS):
         layer_bits = _weight_bits(node)
         activation_bits = _activation_bits(node) if layer_bits < FLOAT_BITS else FLOAT_BITS
         macs = _macs(node)

@@ -22,6 +22,7 @@ _COLOURS = {
     counting.FIRST_CONVOLUTION: '#f2b48c',
     counting.LARGE_CONVOLUTION: '#f7cfa8',
     counting.POINTWISE_CONVOLUTION: '#fbe6b8',
+    counting.PRODUCT: '#e8e0c9',
     counting.DENSE: '#e3d0ea',
     counting.OUTPUT: '#e3d0ea',
 }

@@ -9,7 +9,7 @@ from ..errors import name_some
 from ..graph.nodes import Graph, InputShape
 from ..graph.tracing import NetworkLike, read_graph
 from ..reporting import table
-from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, LayerCounts, count_layers, reads_unknown_values
+from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, PRODUCT, LayerCounts, count_layers, reads_unknown_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Summary:
 
     @property
     def bops(self) -> int:
-        """Binary operations of convolutions."""
+        """Binary operations of convolutions and matrix products."""
         return self._total('bops')
 
     @property
     def flops(self) -> int:
-        """Float MACs of convolutions."""
+        """Float MACs of convolutions and matrix products."""
         return self._total('flops')
 
     @property
@@ -181,11 +181,12 @@ class Summary:
             for number, word in ((self.binary_params, 'binary'), (self.quantized_params, 'k-bit'), (self.float_params, 'float'))
             if number
         ]
+        counted = 'convolutions and matrix products' if any(layer.kind == PRODUCT for layer in self.layers) else 'convolutions only'
         return '\n'.join(
             (
                 f'BOPs        {self.bops:,}',
                 f'FLOPs       {self.flops:,}',
-                f'OPs         {self.ops:,.0f} = BOPs / {BOPS_PER_OP} + FLOPs, convolutions only',
+                f'OPs         {self.ops:,.0f} = BOPs / {BOPS_PER_OP} + FLOPs, {counted}',
                 f'parameters  {" + ".join(parameters) or 0}',
                 f'size        {self.size_bytes:,} bytes = {self.size_bytes / 2**20:.2f} MB of {2**20:,} bytes',
                 *self._not_binary(),

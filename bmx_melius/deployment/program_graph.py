@@ -13,6 +13,7 @@ from ..graph.operations import (
     Elementwise,
     Flatten,
     GlobalPooling,
+    MatrixProduct,
     Pooling,
     Unknown,
     Window,
@@ -27,6 +28,7 @@ _OPERATIONS = {  # operations that are counted or drawn as others than their tra
     'multiply': lambda _: Elementwise('multiply', repeats=True),
     'concat': lambda _: Concatenation(),
     'flatten': lambda _: Flatten(),
+    'matmul': lambda attributes: MatrixProduct(attributes['heads'], bool(attributes['transposed'])),
     'slice': lambda attributes: AxisSlice(1, attributes['begin'], attributes['end']),
 }
 _UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a constant, what stands for 0: not parameters
@@ -83,7 +85,7 @@ class _Replacement:
         entries = [self._entries[entry] for entry in zip(packed.inputs[:-1], packed.input_slots)]
         shapes = [node.shapes[slot] for node, slot in entries]
         values = program.values([shape[2:] for shape in shapes])
-        planes, bits, stored = _planes(program, values), _bits_of_integers(program), []
+        planes, bits, signs, stored = _planes(program, values), _bits_of_integers(program), _signs(program), []
         for number, operation in enumerate(program.operations, start=len(program.inputs)):
             x = values[operation.inputs[0]]
             name = f'{packed.name}_{operation.name}{number}'
@@ -95,7 +97,7 @@ class _Replacement:
                 operator=operator_name(computed),
                 attributes={},
                 operation=computed,
-                marks=_marks(operation, x, planes.get(number, 1), bits[operation.inputs[0]]),
+                marks=_marks(operation, x, planes.get(number, 1), bits[operation.inputs[0]], signs.issuperset(operation.inputs)),
                 inputs=[],
                 input_slots=[],
                 shapes=[(shapes[0][0], *values[number].shape)],
@@ -141,8 +143,11 @@ def _window(attributes):
     return Window(kernel, strides, pads)
 
 
-def _marks(operation, x, planes, input_bits):
-    """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation; `input_bits` are of integers."""
+def _marks(operation, x, planes, input_bits, of_signs):
+    """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation.
+
+    `input_bits` are of integers; `of_signs` is whether the inputs are signs in float32.
+    """
     layer = {marks.ROLE: marks.DENSE if x.flat else marks.CONVOLUTION}
     if operation.row.products == 'binary':
         return {**layer, 'bits': '1'}
@@ -151,6 +156,8 @@ def _marks(operation, x, planes, input_bits):
         return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': str(read)}
     if operation.row.range == 'counts':
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(operation.attributes['thresholds'].bit_length()), 'method': 'round'}
+    if operation.row.shape == 'product' and of_signs:
+        return {'bits': '1'}
     if operation.row.compares:
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(planes.bit_length()), 'method': 'sign' if planes == 1 else 'round'}
     return {}
@@ -183,6 +190,16 @@ def _bits_of_integers(program):
             found[number] = operation.attributes['thresholds'].bit_length()
         elif operation.row.moves or operation.row.reduces == 'maximum':
             found[number] = max(found[source] for source in operation.inputs)
+
+
+def _signs(program):
+    """Return the numbers of values that are signs, -1 or 1, in float32: expanded bits, and channels of them."""
+    found = set()
+    for number, operation in enumerate(program.operations, start=len(program.inputs)):
+        row = operation.row
+        expands = row.range == 'bits' and not row.compares and operation.attributes['low'] == -1
+        if expands or row.view == 'channels' and found.issuperset(operation.inputs):
+            found.add(number)
     return found
 
 

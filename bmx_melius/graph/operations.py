@@ -316,6 +316,11 @@ class MatrixProduct(Operation):
 
 
 @dataclasses.dataclass(frozen=True)
+class Embedding(Operation):
+    """Rows of a table, the second input, as channels of the positions of a map of one row: those with the numbers (N, positions)."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Softmax(Operation):
     """Softmax of the channels of each group at each position."""
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mxnet.gluon import nn
+from support.packed import product_of_signs, write_packed
 from support.paths import DATA
 from support.small_networks import initialized, sequence
 
@@ -371,6 +372,19 @@ def test_packed_and_other_operators_of_one_network_are_counted_together(convert)
     assert len({layer.name for layer in counted.layers}) == len(counted.layers)
     multiplying = [[(layer.kind, layer.operator, layer.macs) for layer in one.layers if layer.macs] for one in (counted, original)]
     assert multiplying[0] == multiplying[1]
+
+
+@pytest.mark.parametrize(('low', 'bits'), [(-1, 1), (0, 32)])
+def test_products_of_two_values_count_as_convolutions_of_size_1_and_as_binary_if_both_are_signs(low, bits, tmp_path):
+    program = product_of_signs(heads=3, inner=8, rows=10, columns=7, transposed=True)
+    program.operations[2].attributes['low'] = low
+    write_packed(tmp_path / 'net', program)
+    shapes = {f'data{number}': (1, *value.shape) for number, value in enumerate(program.inputs)}
+    counted = summary_of_packed(tmp_path / 'net', shapes)
+    (product,) = [layer for layer in counted.layers if layer.kind == 'matrix product']
+    macs = 3 * 8 * 10 * 7
+    assert (product.macs, product.bits) == (macs, bits) and 'convolutions and matrix products' in str(counted)
+    assert (counted.bops, counted.flops) == ((macs, 0) if bits == 1 else (0, macs))
 
 
 def test_bases_of_weights_that_several_binary_convolutions_of_a_packed_network_share_are_counted_once(convert):

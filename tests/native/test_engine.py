@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.engines import Engine, assert_same_bits, needs_engine
-from support.packed import binary_conv, chain, conv, operation, sign, window
+from support.packed import binary_conv, chain, conv, operation, product_of_signs, sign, window
 from support.random_programs import Maker, describe, numbers_beside_ties, other_sizes
 from support.zeros import MAXIMA, OTHERS, program_of
 
@@ -45,6 +45,19 @@ def test_an_instruction_set_equals_the_interpreter_but_for_rounding_and_the_othe
     for image in range(len(inputs[0])):
         for y, one in zip(engine.run([array[image : image + 1] for array in inputs]), single):
             assert_same_bits(y[0], one[image], f'image {image} alone')
+
+
+@pytest.mark.parametrize(
+    ('heads', 'inner', 'rows', 'columns', 'height'),
+    [(1, 32, 16, 64, 1), (3, 64, 12, 100, 3), (2, 33, 6, 65, 2), (2, 197, 10, 17, 1), (4, 8, 9, 9, 1)],
+)
+@pytest.mark.parametrize('transposed', [False, True])
+def test_products_of_signs_are_those_of_the_interpreter_bit_for_bit(library, heads, inner, rows, columns, height, transposed):
+    program, random = product_of_signs(heads, inner, rows, columns, transposed, height), np.random.RandomState(0)
+    inputs = [random.randn(2, *value.shape).astype(np.float32) for value in program.inputs]
+    (expected,) = reference.run(program, inputs)
+    for threads in (1, 2, 3):
+        assert_same_bits(Engine.of(library, program).run(inputs, threads)[0], expected, f'{threads} threads')
 
 
 @given(

@@ -56,6 +56,15 @@ def chain(shape, *operations, outputs=None):
     return Program.from_words(Program(values, fed, [len(fed)] if outputs is None else outputs).to_words())
 
 
+def product_of_signs(heads, inner, rows, columns, transposed, height=1):
+    """Return a program that multiplies the signs of two maps, which have `rows` and `columns` or `inner` positions, for each head."""
+    size, positions = (inner, columns) if transposed else (columns, inner)
+    values = [Value(REAL_KIND, heads * inner, height, rows // height, False), Value(REAL_KIND, heads * size, 1, positions, False)]
+    signs = [operation('expand', number, low=-1) for number in (2, 3)]
+    product = operation('matmul', 4, 5, heads=heads, positions=positions, transposed=int(transposed))
+    return Program(values, [sign(values[0].channels, 0), sign(values[1].channels, 1), *signs, product], [6])
+
+
 def make_program(seed=0, channels=5, classes=7):
     """Return a program with a sign, a binary convolution, pooling and a dense layer. Outputs: class scores and the pooled map."""
     random = np.random.RandomState(seed)

@@ -37,6 +37,7 @@ SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations
     ('transpose', 'conv', 'transpose'),
     ('threshold', 'expand', 'matmul', 'threshold', 'expand', 'matmul'),
     ('concat', 'arrange', 'transpose', 'slice', 'matmul'),
+    ('channel_mean', 'embedding', 'affine', 'transpose'),
 )
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
 ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
@@ -67,7 +68,7 @@ class Maker:
         for _ in range(random.choice((1, 1, 1, 2))):
             flat = random.random() < 0.2
             size = (1, 1) if flat else (random.randint(1, 12), random.randint(1, 12))
-            self.inputs.append(Value(REAL_KIND, random.choice(CHANNELS), *size, flat))
+            self.inputs.append(Value(REAL_KIND, random.choice((1, *CHANNELS)), *size, flat))
             self.bounds.append((8.0, 0.5))
         self.values += self.inputs
 
@@ -89,11 +90,15 @@ class Maker:
             else:
                 self.sequence = ()
                 name = self.random.choice((*self.names, *('threshold', 'binary_conv', 'add') * self.exact * 3))
+                if 'embedding' in self.names and self.values[-1].channels == 1 and self.random.random() < 0.2:  # of few values
+                    name = 'embedding'
             row = OPERATIONS[name]
             count = 1 if row.shape == 'broadcast' else self.random.randint(row.inputs[0], min(row.inputs[1], 4))
             inputs = tuple(self.any_value(row.kinds) for _ in range(count))
             if follows and self.values[-1].kind in row.kinds:
                 inputs = (len(self.values) - 1, *inputs[1:])
+            if row.shape == 'looked_up':
+                inputs = (self.any_value(row.kinds, channels=1),)
             if row.shape == 'broadcast' and None not in inputs:
                 inputs += (self.factor_of(inputs[0]),)
             if None in inputs:
@@ -125,9 +130,9 @@ class Maker:
         self.values.append(result_of(added, [self.values[number] for number in inputs]))
         return len(self.values) - 1
 
-    def any_value(self, kinds):
-        """Return the number of one of the last values of these kinds, often the last one; None if there is none."""
-        numbers = [number for number, value in enumerate(self.values) if value.kind in kinds]
+    def any_value(self, kinds, channels=None):
+        """Return the number of one of the last values of these kinds, often the last one, with so many channels; None if there is none."""
+        numbers = [number for number, value in enumerate(self.values) if value.kind in kinds and channels in (None, value.channels)]
         if not numbers:
             return None
         return numbers[-1] if self.random.random() < 0.6 else self.random.choice(numbers[-6:])
@@ -169,6 +174,8 @@ class Maker:
                 attributes[attribute] = choice((0, 0, 1, 1, 2, 4))
             elif attribute == 'planes':
                 attributes[attribute] = choice([p for p in (1, 1, 2, 3) if value.channels // attributes['groups'] % p == 0])
+            elif attribute == 'features':
+                attributes[attribute] = choice(CHANNELS)
             elif attribute in ('scale_h', 'scale_w'):
                 attributes[attribute] = choice((1, 2, 3))
             elif attribute == 'row_length':
@@ -226,6 +233,8 @@ class Maker:
             bound = 2 * inputs[0] if name == 'scale_map' else inputs[0] + 2
         elif name == 'matmul':
             bound, unit = inputs[0] * inputs[1] * (x.channels // a['heads']), min(1, units[0] * units[1])
+        elif name == 'embedding':
+            bound, unit = 4.0, 1
         elif name == 'multiply':
             bound, unit = inputs[0] * inputs[1], min(1, units[0] * units[1])
         elif name == 'clip':
@@ -314,8 +323,8 @@ class PixelMaker(Maker):
         self.add('rescale', 1, shift=8, result_max=255)
         self.operations[-1].arrays = {'multiplier': np.full(channels, 256, np.int32), 'offset': np.zeros(channels, np.int32)}
 
-    def any_value(self, kinds):
-        number = super().any_value(kinds)
+    def any_value(self, kinds, channels=None):
+        number = super().any_value(kinds, channels)
         return None if number is None else max(number, 2) if REAL_KIND in kinds else number
 
     def attributes(self, name, value):

@@ -86,10 +86,12 @@ int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, i
 int bmx_default_threads(void);
 
 /* Run the program on contiguous float32 arrays of finite numbers, which must not overlap. Results for NaN and
- * infinities are undefined and need not be NaN. threads: 1 to 1024, or 0 for the default. Concurrent runs use separate
- * threads, which sleep while idle and exit when the last program is destroyed. A child of fork() computes with one
- * thread. A run that needs more working memory than 4 GiB, or than the value in bytes that the environment variable
- * BMX_MELIUS_MEMORY_LIMIT had when the program was created, fails. Return 0, or 1 on failure. */
+ * infinities are undefined and need not be NaN. Ids of an embedding, such as the tokens of a text, are float32, too, in
+ * which they are exact; one beyond its table is that of the first or last row. threads: 1 to 1024, or 0 for the
+ * default. Concurrent runs use separate threads, which sleep while idle and exit when the last program is destroyed. A
+ * child of fork() computes with one thread. A run that needs more working memory than 4 GiB, or than the value in bytes
+ * that the environment variable BMX_MELIUS_MEMORY_LIMIT had when the program was created, fails. Return 0, or 1 on
+ * failure. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 

@@ -206,10 +206,13 @@ StepReport Engine::report(const Step& step, const std::vector<Value>& values, in
         const Operation& operation = program_.operations()[i];
         const Value& result = values[program_.value_of(i)];
         report.name += (report.name.empty() ? "" : "+") + std::string(name_of(operation.op));
+        const Attributes& a = operation.attributes;
+        if (row_of(operation.op).shape == ShapeRule::product_shape) {
+            report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.heads);
+        }
         if (!operation.convolves()) {
             continue;
         }
-        const Attributes& a = operation.attributes;
         report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.groups) * a.taps();
         const Products products = row_of(operation.op).products;
         report.kind = products == Products::binary ? MacKind::binary

@@ -29,6 +29,14 @@ std::vector<float> Arrays::vector(size_t position, int64_t count) const {
     return numbers;
 }
 
+std::vector<float> Arrays::halves(size_t position, int64_t count) const {
+    std::vector<float> numbers(count);
+    for (int64_t j = 0; j < count; j++) {
+        numbers[j] = float_of_half(bits(position)[j / 2] >> j % 2 * 16 & 0xffff);
+    }
+    return numbers;
+}
+
 std::vector<int32_t> Arrays::integers(size_t position, int64_t count) const {
     return {words_ + position, words_ + position + count};
 }
@@ -64,14 +72,13 @@ std::vector<float> Arrays::conv_weights(int i) const {
         return expanded(i, vector(arrays[1], int64_t(a.by_position ? a.taps() : 1) << a.bits).data());
     }
     const int64_t count = weights_of(i);
-    if (!a.half) {
-        return vector(arrays[0], count);
-    }
-    std::vector<float> numbers(count);
-    for (int64_t j = 0; j < count; j++) {
-        numbers[j] = float_of_half(bits(arrays[0])[j / 2] >> j % 2 * 16 & 0xffff);
-    }
-    return numbers;
+    return a.half ? halves(arrays[0], count) : vector(arrays[0], count);
+}
+
+std::vector<float> Arrays::table(int i) const {
+    const Attributes& a = operation(i).attributes;
+    const int64_t count = int64_t(a.rows) * a.features;
+    return a.half ? halves(operation(i).arrays[0], count) : vector(operation(i).arrays[0], count);
 }
 
 std::vector<int8_t> Arrays::int8_weights(int i) const {

@@ -26,6 +26,9 @@ class Arrays {
     // Returns the weights of a convolution of 8-bit integers likewise.
     std::vector<int8_t> int8_weights(int i) const;
 
+    // Returns the table of an embedding, row by row.
+    std::vector<float> table(int i) const;
+
     // Returns the weights of a binary convolution with the weights of a plane repeated for all planes, or nothing if
     // there is one plane.
     std::vector<uint32_t> repeated_weights(int i) const;
@@ -37,6 +40,7 @@ class Arrays {
 
   private:
     const Operation& operation(int i) const { return program_.operations()[i]; }
+    std::vector<float> halves(size_t position, int64_t count) const;
     int64_t weights_of(int i) const;
     template <class Number>
     std::vector<Number> expanded(int i, const Number* levels) const;

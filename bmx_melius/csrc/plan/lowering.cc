@@ -1,5 +1,7 @@
 #include "plan/lowering.h"
 
+#include <algorithm>
+
 #include "plan/arrays.h"
 #include "plan/fused_operations.h"
 #include "program/error.h"
@@ -15,6 +17,8 @@ namespace bmx {
 namespace {
 
 constexpr int kFewFilters = 16;  // of a group
+// Matrices whose products of signs are faster in bits on AVX2: the inner size, and that times the columns.
+constexpr int kMinSigns = 32, kMinSignMatrix = 2048;
 constexpr int64_t kFewRows = 8;  // pixels of a map at conversion, for matrix products with one row per pixel
 
 class Lowering {
@@ -26,7 +30,16 @@ class Lowering {
           fused_(program, arrays_),
           kernels_(instruction_set),
           fusion_(fusion),
-          placement_(placement) {}
+          placement_(placement),
+          signs_(program.values().size()) {
+        for (size_t i = 0; i < program.operations().size(); i++) {
+            const Operation& each = operation(static_cast<int>(i));
+            const bool expands = each.op == Op::expand && each.attributes.low == -1;
+            const bool selects = row_of(each.op).view == ViewKind::channels &&
+                                 std::all_of(each.inputs.begin(), each.inputs.end(), [&](int x) { return signs_[x]; });
+            signs_[program.value_of(static_cast<int>(i))] = expands || selects;
+        }
+    }
 
     std::vector<StepPtr> run() {
         for (size_t number = 0; number < fusion_.groups.size(); number++) {
@@ -122,9 +135,14 @@ class Lowering {
             case Op::arrange:
                 return arrange_step(source(group), output(group));
             case Op::matmul:
+                if (multiplies_signs(i)) {
+                    return sign_product_step(sign_kernels(), source(group, 0), source(group, 1), a, output(group));
+                }
                 return matmul_step(kernels_.floats, source(group, 0), source(group, 1), a, output(group));
             case Op::softmax:
                 return softmax_step(kernels_.floats, source(group), a.groups, output(group));
+            case Op::embedding:
+                return embedding_step(source(group), arrays_.table(i), a.features, output(group));
             case Op::shuffle:
                 return shuffle_step(source(group), a.groups, output(group));
             case Op::flatten:
@@ -132,6 +150,19 @@ class Lowering {
             default:
                 throw Error(std::string(name_of(operation(i).op)) + " has no step in plan/lowering.cc");
         }
+    }
+
+    // Returns the kernels with which products of signs are computed; nullptr if there are none.
+    const BinaryKernels* sign_kernels() const {
+        const BinaryKernels* found = kernels_.binary_narrow ? kernels_.binary_narrow : kernels_.binary;
+        return found->plane_units || found->count ? nullptr : found;
+    }
+
+    bool multiplies_signs(int i) const {
+        const Attributes& a = operation(i).attributes;
+        const int64_t inner = channels_into(i) / a.heads, columns = result_of(i).channels / a.heads;
+        return sign_kernels() && signs_[operation(i).inputs[0]] && signs_[operation(i).inputs[1]] &&
+               inner >= kMinSigns && inner * columns >= kMinSignMatrix;
     }
 
     // --- elementwise operations
@@ -372,6 +403,7 @@ class Lowering {
     const InstructionSet& kernels_;
     const Fusion& fusion_;
     const Placement& placement_;
+    std::vector<bool> signs_;  // whether a value consists of signs, -1 and 1
     std::vector<StepPtr> steps_;
     int outputs_ = 0;
 };

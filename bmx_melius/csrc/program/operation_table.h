@@ -88,6 +88,7 @@ enum class Op {
     arrange = 51,
     matmul = 52,
     softmax = 53,
+    embedding = 54,
 };
 
 enum class ShapeRule {
@@ -108,6 +109,7 @@ enum class ShapeRule {
     transposed_shape,
     arranged_shape,
     product_shape,
+    looked_up_shape,
 };
 
 // What an elementwise operation combines an element with: constants of its channel, another value, constants of its position.
@@ -173,6 +175,8 @@ struct AttributeValues {
     int heads = 1;
     int positions = 1;
     int transposed = 0;
+    int rows = 1;
+    int features = 1;
 };
 
 struct AttributeRow {
@@ -251,6 +255,8 @@ inline constexpr AttributeRow kRowLength = {"row_length", &AttributeValues::row_
 inline constexpr AttributeRow kHeads = {"heads", &AttributeValues::heads, 1, 1048576};
 inline constexpr AttributeRow kPositions = {"positions", &AttributeValues::positions, 1, 1048576};
 inline constexpr AttributeRow kTransposed = {"transposed", &AttributeValues::transposed, 0, 1};
+inline constexpr AttributeRow kRows = {"rows", &AttributeValues::rows, 1, 1048576};
+inline constexpr AttributeRow kFeatures = {"features", &AttributeValues::features, 1, 1048576};
 
 inline constexpr AttributeRow kConvAttributes[] = {kOutChannels, kKernelH, kKernelW, kStrideH, kStrideW, kPadTop,
     kPadLeft, kPadBottom, kPadRight, kDilationH, kDilationW, kGroups, kHasBias, kHalf};
@@ -283,6 +289,7 @@ inline constexpr AttributeRow kTransposeAttributes[] = {kHeight, kWidth};
 inline constexpr AttributeRow kArrangeAttributes[] = {kRowLength};
 inline constexpr AttributeRow kMatmulAttributes[] = {kHeads, kPositions, kTransposed};
 inline constexpr AttributeRow kSoftmaxAttributes[] = {kGroups};
+inline constexpr AttributeRow kEmbeddingAttributes[] = {kRows, kFeatures, kHalf};
 }  // namespace attributes
 
 inline constexpr OperationRow kOperations[] = {
@@ -329,13 +336,14 @@ inline constexpr OperationRow kOperations[] = {
     {"arrange", 1, 1, true, false, Result::real, ShapeRule::arranged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kArrangeAttributes, 1}},
     {"matmul", 2, 2, true, false, Result::real, ShapeRule::product_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kMatmulAttributes, 3}},
     {"softmax", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kSoftmaxAttributes, 1}},
+    {"embedding", 1, 1, true, false, Result::real, ShapeRule::looked_up_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kEmbeddingAttributes, 3}},
 };
 
 // The row of each opcode, -1 for numbers that no operation has.
 inline constexpr signed char kRowOfOpcode[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
     20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36, 37, 38, -1, -1, -1, -1, -1, -1, -1,
-    39, 40, 41, 42};
-constexpr int kMaxOpcode = 53;
+    39, 40, 41, 42, 43};
+constexpr int kMaxOpcode = 54;
 
 constexpr bool is_opcode(int32_t code) { return code >= 0 && code <= kMaxOpcode && kRowOfOpcode[code] >= 0; }
 constexpr const OperationRow& row_of(Op op) { return kOperations[kRowOfOpcode[static_cast<size_t>(op)]]; }
@@ -418,6 +426,9 @@ void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit
         case Op::multi_threshold:
             visit({"threshold", ArrayType::float32, 2, {a.thresholds, channels}, true});
             visit({"flip", ArrayType::bits, 1, {channels}, false});
+            break;
+        case Op::embedding:
+            visit({"table", a.half ? ArrayType::float16 : ArrayType::float32, 2, {a.rows, a.features}, false});
             break;
         default:
             break;

@@ -120,6 +120,9 @@ bool infer(const Operation& operation, const Inputs& inputs, Value& result) {
             return !x.flat && x.height * x.width % result.width == 0;
         case ShapeRule::product_shape:
             return multiply(a, x, y, result);
+        case ShapeRule::looked_up_shape:
+            result.channels = a.features;
+            return x.channels == 1;
     }
     return false;
 }

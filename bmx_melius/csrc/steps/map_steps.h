@@ -37,8 +37,14 @@ StepPtr arrange_step(Source source, Slab output);
 // Products of matrices, whose rows are the positions of two maps, for each group of channels.
 StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attributes& attributes, Slab output);
 
+// The same of two maps of signs, -1 and 1, by counting equal bits. The kernels have no planes and no counts.
+StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, const Attributes& attributes, Slab output);
+
 // Softmax of the channels of each group at each position.
 StepPtr softmax_step(const FloatKernels* kernels, Source source, int groups, Slab output);
+
+// Copies rows of a table, which has `features` columns, to pixels: those whose numbers are the only channel of a map.
+StepPtr embedding_step(Source source, std::vector<float> table, int features, Slab output);
 
 // Copies a map to a vector, channel by channel; of any type.
 StepPtr flatten_step(Source source, Slab output);

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "steps/function_step.h"
 #include "steps/map_steps.h"
 
@@ -14,7 +18,14 @@ void gather_rows(const Memory& memory, const Source& source, int begin, int end,
     }
 }
 
-int64_t pixels_of(const Value& map) { return map.height * map.width; }
+// Copies columns `stride` elements apart, of k elements, to rows.
+void transpose(const float* from, ptrdiff_t stride, int n, int k, float* rows) {
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < k; j++) {
+            rows[int64_t(i) * k + j] = from[j * stride + i];
+        }
+    }
+}
 
 }  // namespace
 
@@ -73,11 +84,7 @@ StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attri
             for (int head = team.begin(heads); head < team.end(heads); head++) {
                 const float* from = right + head * (b_channels / heads);
                 if (!transposed) {
-                    for (int i = 0; i < n; i++) {
-                        for (int j = 0; j < k; j++) {
-                            columns[int64_t(i) * k + j] = from[int64_t(j) * b_channels + i];
-                        }
-                    }
+                    transpose(from, b_channels, n, k, columns);
                 }
                 kernels->gemm_prepare(n, k, transposed ? from : columns, transposed ? b_channels : k,
                                       weights + head * prepared);
@@ -112,6 +119,88 @@ StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attri
         3);
 }
 
+StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, const Attributes& attributes, Slab whole) {
+    const int heads = attributes.heads, positions = attributes.positions;
+    const bool transposed = attributes.transposed;
+    const int b_channels = b.channels(), a_channels = a.channels(), k = a_channels / heads;
+    const int n = transposed ? positions : b_channels / heads;
+    const BinaryConv conv = {k, n, 1, 1, 1, 1, 1, 1, 1, false};
+    const int units = conv.units();
+    const ptrdiff_t pixel_bytes = units * kernels->unit_bytes;
+    const size_t gathered = round_up(sizeof(float) * positions * b_channels, 64);
+    const size_t prepared = round_up(kernels->weights_bytes(conv), 64), all = heads * prepared;
+    const size_t turned = transposed ? 0 : round_up(sizeof(float) * n * k, 64);
+    struct Parts {  // of the memory of a thread: rows or columns as floats, as words, as the kernel reads them, and its
+                    // own
+        size_t words, packed, work, bytes;
+    };
+    const auto parts_of = [=, value = a.value](const std::vector<Value>& values) {
+        const int64_t width = values[value].width;
+        Parts parts;
+        parts.words = std::max(turned, round_up(sizeof(float) * width * a_channels, 64));
+        parts.packed = parts.words + round_up(sizeof(uint32_t) * units * std::max<int64_t>(n, width), 64);
+        parts.work = parts.packed + round_up(width * pixel_bytes + kReadAhead, 64);
+        parts.bytes = parts.work + round_up(kernels->scratch_bytes(conv, 1, static_cast<int>(width)), 64);
+        return parts;
+    };
+    const std::vector<float> zeros(k);
+    const std::vector<uint32_t> no_flips(units);
+    const auto run = [=](const Memory& memory, const Team& team, int phase) {
+        float* const right = floats(memory.scratch);
+        uint8_t* const weights = memory.scratch + gathered;
+        const Parts parts = parts_of(*memory.values);
+        uint8_t* const own = weights + all + team.thread * parts.bytes;
+        auto* const words = reinterpret_cast<uint32_t*>(own + parts.words);
+        const auto pack = [&](const float* rows, ptrdiff_t stride, int count) {
+            kernels->pack_f32(rows, stride, count, k, zeros.data(), no_flips.data(), words);
+        };
+        if (phase == 0) {
+            const Value& map = memory.value(b.value);
+            gather_rows(memory, b, team.begin(map.height), team.end(map.height), right, b_channels);
+        } else if (phase == 1) {
+            for (int head = team.begin(heads); head < team.end(heads); head++) {
+                const float* from = right + head * (b_channels / heads);
+                if (!transposed) {
+                    transpose(from, b_channels, n, k, floats(own));
+                }
+                pack(transposed ? from : floats(own), transposed ? b_channels : k, n);
+                kernels->prepare_weights(conv, words, weights + head * prepared);
+            }
+        } else {
+            const Value& map = memory.value(a.value);
+            const View output = memory.view(whole);
+            BinaryConvRun product = {};
+            product.conv = &conv;
+            product.input = own + parts.packed;
+            product.pixel_bytes = pixel_bytes;
+            product.row_bytes = map.width * pixel_bytes;
+            product.rows = 1;
+            product.columns = static_cast<int>(map.width);
+            product.filter_end = n;
+            product.type = DataType::f32;
+            product.output_row = output.row;
+            product.output_pixel = output.pixel;
+            product.scratch = own + parts.work;
+            for (int y = team.begin(map.height); y < team.end(map.height); y++) {
+                gather_row(memory, a, y, floats(own), a_channels);
+                for (int head = 0; head < heads; head++) {
+                    pack(floats(own) + int64_t(head) * k, a_channels, product.columns);
+                    kernels->expand(words, units, product.columns, units, own + parts.packed, pixel_bytes);
+                    product.weights = weights + head * prepared;
+                    product.output = floats(output.at(y * output.row)) + int64_t(head) * n;
+                    kernels->convolve(product);
+                }
+            }
+        }
+    };
+    return function_step(
+        run,
+        [=](const std::vector<Value>& values, int threads) {
+            return gathered + all + threads * parts_of(values).bytes;
+        },
+        3);
+}
+
 StepPtr softmax_step(const FloatKernels* kernels, Source source, int groups, Slab whole) {
     return function_step([=](const Memory& memory, const Team& team, int) {
         const Value& map = memory.value(source.value);
@@ -125,6 +214,29 @@ StepPtr softmax_step(const FloatKernels* kernels, Source source, int groups, Sla
             }
         }
     });
+}
+
+StepPtr embedding_step(Source source, std::vector<float> table, int features, Slab whole) {
+    const auto row_bytes = [value = source.value](const std::vector<Value>& values) {
+        return round_up(sizeof(float) * values[value].width, 64);
+    };
+    const float last = static_cast<float>(table.size() / features - 1);
+    const auto run = [=, table = std::move(table)](const Memory& memory, const Team& team, int) {
+        const Value& map = memory.value(source.value);
+        const View output = memory.view(whole);
+        float* const numbers = floats(memory.scratch + team.thread * row_bytes(*memory.values));
+        for (int y = team.begin(map.height); y < team.end(map.height); y++) {
+            gather_row(memory, source, y, numbers, 1);
+            float* to = floats(output.at(y * output.row));
+            for (int64_t x = 0; x < map.width; x++, to += output.pixel) {
+                const float limited = numbers[x] < last ? std::max(numbers[x], 0.0f) : last;  // also of NaN
+                const auto row = static_cast<int64_t>(std::nearbyint(limited));
+                std::memcpy(to, table.data() + row * features, sizeof(float) * features);
+            }
+        }
+    };
+    return function_step(run,
+                         [=](const std::vector<Value>& values, int threads) { return threads * row_bytes(values); });
 }
 
 }  // namespace bmx

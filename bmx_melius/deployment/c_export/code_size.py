@@ -8,7 +8,7 @@ _NORMALIZE_BYTES = 60
 # Of GCC's library for processors without floating-point unit: comparisons, the rest of single and of double precision.
 _COMPARISON_BYTES, _SINGLE_BYTES, _DOUBLE_BYTES = 130, 1300, 1900
 _WITH_SINGLE = ('bmx_multiply_add', 'bmx_mean', 'bmx_avg_pool', 'bmx_prelu', 'bmx_multiply', 'bmx_shift', 'bmx_integer_f32')
-_WITH_DOUBLE = ('bmx_long_mean', 'bmx_channel_mean')
+_WITH_DOUBLE = ('bmx_long_mean', 'bmx_channel_mean', 'bmx_normalize', 'bmx_sum_of')
 
 _LONG_DIVISION_BYTES = 700  # of integers of 64 bits
 

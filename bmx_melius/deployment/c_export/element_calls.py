@@ -36,9 +36,11 @@ class Moves:
         takes_pixels = bool(self.facts.pixels)
         for number, shape in enumerate(shapes[: len(program.inputs)]):
             name = 'input' if len(program.inputs) == 1 else f'input{number}'
-            self.inputs.append(Parameter(name, 'uint8_t' if takes_pixels else 'float', shape))
-            buffer = Buffer(name, self.inputs[-1].type, self.inputs[-1].elements, external=True)
-            self.values.append([Piece(buffer, 0, shape.channels, shape.channels, (0, MAX_BYTE) if takes_pixels else None)])
+            ids = self.facts.ids.get(number)
+            type, range = ('uint8_t', (0, MAX_BYTE)) if takes_pixels else ('int32_t', (0, ids - 1)) if ids else ('float', None)
+            self.inputs.append(Parameter(name, type, shape))
+            buffer = Buffer(name, type, self.inputs[-1].elements, external=True)
+            self.values.append([Piece(buffer, 0, shape.channels, shape.channels, range)])
 
     def pixels(self, shape):
         return shape.height * shape.width
@@ -49,10 +51,10 @@ class Moves:
         if value >= self.facts.first or shape.channels == 1 or self.pixels(shape) == 1:
             return self.values[value]
         if value not in self._inputs:
-            piece = self.new('f32', shape.channels, shape)
-            span = self.span(shape, shape.channels, 1, piece.stride)
             (source,) = self.values[value]
-            self.to.call('bmx_transpose_value_result', span, source, self.pixels(shape), piece, 1, value='f32', result='f32')
+            piece = self.new(source.kind, shape.channels, shape, source.range)
+            span = self.span(shape, shape.channels, 1, piece.stride)
+            self.to.call('bmx_transpose_value_result', span, source, self.pixels(shape), piece, 1, value=source.kind, result=source.kind)
             self._inputs[value] = [piece]
         return self._inputs[value]
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..program import reference
+from ..program.ids import rows_by_input
 from ..program.operation_table import EPILOGUE, MAX_BYTE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, OPERATIONS
 
 _ROUNDING = 0.25  # of normalized pixels that are scaled again, far less than half a pixel and far more than float32 needs
@@ -28,6 +29,8 @@ class Facts:
         The value of operation 0.
     has_integers : bool
         Whether there are layers of 8-bit integers.
+    ids : dict of int to int
+        Numbers of inputs that are ids -> how many ids there are.
     pixels : tuple of int
         The numbers of the operations that compute the pixels again from which the only input was normalized, if nothing else reads it.
     """
@@ -35,6 +38,7 @@ class Facts:
     def __init__(self, program, values, spec=None):
         self.program, self.values, self.first = program, values, len(program.inputs)
         self.has_integers = any(operation.row.is_integer_layer for operation in program.operations)
+        self.ids = rows_by_input(program)
         self._consumers = [[] for _ in values]
         for number, operation in enumerate(program.operations):
             for source in operation.inputs:

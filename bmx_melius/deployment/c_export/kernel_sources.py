@@ -12,7 +12,7 @@ import re
 from .values import TYPES
 
 FOLDER = pathlib.Path(__file__).resolve().parent / 'kernels'
-FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'sequences', 'int8')  # each may use what the previous files define
+FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling', 'int8', 'sequences')  # each may use what the previous files define
 KINDS = {  # of the types in the name of a template
     'value': tuple(TYPES),
     'signed': tuple(kind for kind in TYPES if kind != 'u8'),

@@ -4,6 +4,8 @@ A scale and shift before max pooling are applied after it, to fewer elements: th
 minimum. Rounding is monotonic, so the results have the same bits.
 """
 
+import dataclasses
+
 import numpy as np
 
 from ...arithmetic import ceil_div
@@ -313,7 +315,10 @@ class Lowering(Integers):
     @FORMS.of('transpose')
     def transpose(self, _, operation, shape):
         (value,) = operation.inputs
-        x, first, result = self.shapes[value], 0, self.new('f32', shape.channels, shape)
+        x, first = self.shapes[value], 0
+        if self.pixels(x) == 1 and len(self.pieces(value)) == 1:  # the same elements in the same order
+            return [dataclasses.replace(self.pieces(value)[0], channels=1, stride=1)]
+        result = self.new('f32', shape.channels, shape)
         for piece in self.pieces(value):
             to = Pointer(result.buffer, first * result.stride)
             span = self.span(x, piece.channels, piece.stride, 1)
@@ -336,6 +341,15 @@ class Lowering(Integers):
         steps = (1, y.stride) if transposed else (y.stride, 1)
         counts = (y.channels // heads, *steps, shape.channels // heads)
         self.to.call('bmx_matmul_value', span, heads, x, y, *counts, result, value=x.kind)
+        return [result]
+
+    @FORMS.of('embedding')
+    def embedding(self, _, operation, shape):
+        piece, result = self.contiguous(operation.inputs[0]), self.new('f32', shape.channels, shape)
+        table, kind = operation.arrays['table'], 'f16' if operation.attributes['half'] else 'f32'
+        name = self.to.array('table', table.view('<u2') if kind == 'f16' else table, 'uint16_t' if kind == 'f16' else 'float')
+        span = self.span(shape, shape.channels, piece.stride, result.stride)
+        self.to.call('bmx_embedding_value_weight', span, operation.attributes['rows'], piece, name, result, value=piece.kind, weight=kind)
         return [result]
 
     @FORMS.of('softmax')

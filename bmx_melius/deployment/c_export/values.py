@@ -83,7 +83,7 @@ class Parameter:
     ----------
     name : str
     type : str
-        C type of its elements. Inputs of bytes are pixels.
+        C type of its elements. Inputs of bytes are pixels, inputs of integers of 32 bits ids.
     value : bmx_melius.deployment.program.operations.Value
     scale, shift : numpy.float32
         An integer n of an output stands for n scale + shift.

@@ -93,12 +93,12 @@ def _replaced(operation, attributes, arrays):
 
 
 def halve(program):
-    """Return the program with convolution weights in float16, except of few levels, or with a weight beyond the float16 range."""
+    """Return the program with weights and tables in float16, except of few levels, or with a number beyond the float16 range."""
     operations = []
     for operation in program.operations:
-        is_real = operation.row.products == 'floats' and not operation.row.weight_levels
-        if is_real and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:
-            arrays = {**operation.arrays, 'weight': operation.arrays['weight'].astype(np.float16)}
+        name = 'table' if operation.row.looks_up else 'weight'
+        if 'half' in operation.attributes and np.abs(operation.arrays[name]).max() <= np.finfo(np.float16).max:
+            arrays = {**operation.arrays, name: operation.arrays[name].astype(np.float16)}
             operation = dataclasses.replace(operation, attributes={**operation.attributes, 'half': 1}, arrays=arrays)
         operations.append(operation)
     return Program(program.inputs, operations, program.outputs)

@@ -98,6 +98,8 @@ class Network:
     framework : str
         Name of the library whose results are the definition of what the network computes.
     outputs : list of Entry
+    ids : dict of str to int
+        Inputs that are numbers of rows of embeddings -> how many rows there are.
     """
 
     framework: str
@@ -107,7 +109,7 @@ class Network:
     def __init__(self, graph, arrays, shapes):
         self.graph, self.arrays, self.shapes = graph, arrays, shapes
         self.outputs = [Entry(*output) for output in zip(graph.outputs, graph.output_slots)]
-        self._constants = {}
+        self.ids, self._constants = {}, {}
 
     # --- the framework --------------------------------------------------------------------------------------------------------------
 

@@ -202,12 +202,13 @@ def _quantize(programs, words, partition, calibration):
 
 
 def _sample(network):
-    """Return a random array for each input: normally distributed, or signs if binary layers read the input directly."""
+    """Return a random array for each input: ids, signs if binary layers read the input directly, or normally distributed numbers."""
     generator = np.random.RandomState(0)
     signs = inputs_meant_as_signs(network)
     sample = {}
     for name, shape in network.shapes.items():
-        x = generator.normal(size=shape).astype(np.float32)
+        drawn = generator.randint(network.ids[name], size=shape) if name in network.ids else generator.normal(size=shape)
+        x = drawn.astype(np.float32)
         if name in signs:
             x = np.where(x >= 0, 1, -1 if signs[name] == 'sign' else 0).astype(np.float32)
         sample[name] = x

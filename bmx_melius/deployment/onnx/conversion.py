@@ -174,6 +174,7 @@ def import_onnx(
         f'the input {name} takes 8-bit integers in the model, the same numbers in float32 in the packed network'
         for name in model.integer_inputs
     ]
+    translator.notes += [f'the input {name} takes ids, integers from 0 to {rows - 1}' for name, rows in model.ids.items()]
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
     if not any(not layer.reason or layer.bits <= MAX_LEVEL_BITS for layer in translator.layers):

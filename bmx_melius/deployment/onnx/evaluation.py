@@ -78,7 +78,7 @@ class Evaluator:
     varying : set of str
         Values that depend on the numbers in the inputs.
     sample : dict of str to numpy.ndarray
-        Normally distributed inputs.
+        Normally distributed inputs, and uniformly distributed ids.
     sampled : dict of str to numpy.ndarray
         All values that depend on the inputs, for those of the sample.
 
@@ -97,12 +97,16 @@ class Evaluator:
             if operator.kind not in _SHAPE_ONLY and any(name in self.varying for name in operator.inputs):
                 self.varying.update(output for output in operator.outputs if output)
         generator = np.random.RandomState(0)
-        self.sample = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+        self.sample = {name: self._drawn(generator, name, shape) for name, shape in shapes.items()}
         self._sessions, self._cones, self._left, self._constants = {}, {}, MAX_OPERATIONS, {}
         self._compute_constants()
         self.sampled = self.run([*self.producers, *shapes], {**self.sample, **(known or {})})
         self._sessions = {}  # that of all values holds the weights once more
         self._require_memory()
+
+    def _drawn(self, generator, name, shape):
+        drawn = generator.randint(self.model.ids[name], size=shape) if name in self.model.ids else generator.normal(size=shape)
+        return drawn.astype(np.float32)
 
     def _compute_constants(self):
         """Leave only what depends on the inputs in the model; constants that it reads and operators compute become initializers."""

@@ -446,6 +446,15 @@ class ModelBuilder:
         batch, sizes = (self._add('Slice', shape, *(self._constant(name, np.array([n])) for name, n in ends)) for ends in _AROUND_CHANNELS)
         return self._add('Concat', batch, self._constant('channels', np.array([-1])), sizes, axis=0)
 
+    @_FORMS.of('embedding')
+    def embedding(self, value, x, rows, features, half, table):
+        numbers = self._add(
+            'Clip', self._add('Round', x), *(self._constant(name, np.float32(n)) for name, n in (('low', 0), ('high', rows - 1)))
+        )
+        numbers = self._add('Squeeze', self._add('Cast', numbers, to=self._onnx.TensorProto.INT64), self._constant('axis', np.array([1])))
+        found = self._add('Gather', self._floats('table', table), numbers, axis=0)
+        return found if value.flat else self._add('Transpose', found, perm=[0, 3, 1, 2])
+
     @_FORMS.of('softmax')
     def softmax(self, value, x, groups):
         shape = self._add('Shape', x)

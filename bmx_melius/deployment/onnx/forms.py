@@ -94,6 +94,37 @@ def make_integer_inputs_float32(onnx, proto):
     return tuple(entry.name for entry in inputs)
 
 
+def make_ids_float32(onnx, proto, path):
+    """Make inputs of integers that select rows of tables float32; return a dict of their names to the numbers of rows.
+
+    Raises `UserError` if another operator reads such an input, too.
+    """
+    integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    entries = {entry.name: entry for entry in proto.graph.input if entry.type.tensor_type.elem_type in integers}
+    tables = {name: array.shape for name, array in constants(onnx, proto).items() if array.ndim == 2 and array.dtype == np.float32}
+    ids = {}
+    for node in proto.graph.node:
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == 'axis'), 0)
+        if node.op_type == 'Gather' and axis == 0 and node.input[0] in tables and node.input[1] in entries:
+            rows = tables[node.input[0]][0]
+            ids[node.input[1]] = min(rows, ids.get(node.input[1], rows))
+    casts, integer = [], {name: f'{name}_of_integers' for name in ids}
+    for node in proto.graph.node:
+        for name in integer.keys() & {*node.input}:
+            if node.op_type not in ('Gather', 'Shape'):
+                raise UserError(
+                    f'{path}: the input {name} has ids for an embedding, but node {node.name} ({node.op_type}) reads it as well, for which '
+                    'there is no packed form: compute what it needs outside of the network'
+                )
+        node.input[:] = [integer.get(name, name) for name in node.input]
+    for name in ids:
+        kind = entries[name].type.tensor_type
+        casts.append(onnx.helper.make_node('Cast', [name], [integer[name]], to=kind.elem_type))
+        kind.elem_type = onnx.TensorProto.FLOAT
+    _set_nodes(proto, [*casts, *proto.graph.node])
+    return ids
+
+
 def fix_ranks(onnx, proto):
     """Reshape constants of one element to the number of axes that operators require: none for a number, one for a list."""
     known = constants(onnx, proto)

@@ -66,6 +66,8 @@ class Model:
         The type of its real numbers, which are float32 here: 'float16', 'bfloat16', 'float64', or '' where they are float32 in the file.
     integer_inputs : tuple of str
         Inputs that are 8-bit integers in the file, and the same numbers in float32 here.
+    ids : dict of str to int
+        Inputs that are numbers of rows of embeddings, integers in the file and float32 here -> how many rows there are.
     """
 
     path: str
@@ -76,12 +78,13 @@ class Model:
     size: int
     precision: str = ''
     integer_inputs: 'tuple[str, ...]' = ()
+    ids: 'dict[str, int]' = dataclasses.field(default_factory=dict)
 
     def with_proto(self, proto):
         """Return the model with a changed ModelProto."""
         onnx, _ = import_onnx_package()
         model = model_of(onnx, proto, self.path, self.size)
-        return dataclasses.replace(model, precision=self.precision, integer_inputs=self.integer_inputs)
+        return dataclasses.replace(model, precision=self.precision, integer_inputs=self.integer_inputs, ids=self.ids)
 
 
 def import_onnx_package():
@@ -141,10 +144,11 @@ def read_model(path):
     forms.fix_ranks(onnx, proto)
     _name_nodes(proto)
     _require_valid(onnx, proto, path)
+    ids = forms.make_ids_float32(onnx, proto, path)
     forms.resolve_cast_like(onnx, proto)
     forms.move_weights_right(onnx, proto)
     _name_nodes(proto)
-    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, integer_inputs=integers)
+    return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, integer_inputs=integers, ids=ids)
 
 
 def _require_valid(onnx, proto, path):
@@ -354,7 +358,10 @@ def _operator(onnx, node):
 def _shape_of(onnx, value, path):
     kind = value.type.tensor_type
     if not value.type.HasField('tensor_type') or kind.elem_type != onnx.TensorProto.FLOAT:
-        raise UserError(f'{path}: the input {value.name} is not a tensor of real numbers: export a network that takes float32')
+        raise UserError(
+            f'{path}: the input {value.name} is neither a tensor of real numbers nor of ids of an embedding: export a network that takes '
+            'float32'
+        )
     if not kind.HasField('shape'):
         return None
     if not 1 <= len(kind.shape.dim) <= MAX_RANK:

@@ -28,7 +28,7 @@ class OnnxNetwork(Network):
 
     def __init__(self, evaluator):
         super().__init__(Graph([], [], [], [], []), {}, dict(evaluator.shapes))
-        self.evaluator = evaluator
+        self.evaluator, self.ids = evaluator, evaluator.model.ids
         self.steps = {}  # activation Node -> StepFunction
         self.weights = {}  # Node of a layer of few levels -> WeightParts
         self._values = {}  # Entry -> (name of a value of the model, function that makes the entry from its array)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...graph.operations import AxisSlice, Concatenation, Elementwise, LayerNormalization, MatrixProduct, Softmax
+from ...graph.operations import AxisSlice, Concatenation, Elementwise, Embedding, LayerNormalization, MatrixProduct, Softmax
 from .translation import translate
 
 
@@ -10,6 +10,12 @@ from .translation import translate
 def _product(t, operator):
     operation = MatrixProduct(operator.attributes['heads'], operator.kind == 'TransposedProduct')
     t.add(operator, operation, [t.entry(name) for name in operator.inputs])
+
+
+@translate('Embedding')
+def _embedding(t, operator):
+    numbers, table = operator.inputs
+    t.add(operator, Embedding(), [t.entry(numbers), t.entry(table)])
 
 
 @translate('GroupSoftmax')

@@ -38,11 +38,22 @@ def _opset(evaluator):
 
 
 def _is_of_sequences(evaluator, operator):
-    """Return whether an operator is a product of two values, or a dense layer or normalization of the last one of three axes."""
+    """Return whether an operator is an embedding, a product of two values, or a dense layer or normalization of the last of three axes."""
     varying = [name for name in operator.inputs if name in evaluator.varying]
-    if operator.kind == 'MatMul' and len(varying) == 2:
+    if operator.kind == 'MatMul' and len(varying) == 2 or _ids(evaluator, operator):
         return True
     return operator.kind in ('MatMul', 'LayerNormalization') and len(varying) == 1 and len(evaluator.shape(varying[0])) == 3
+
+
+def _ids(evaluator, operator):
+    """Return the name of the input (N, tokens) that has the ids for which an operator selects rows of a table, or None."""
+    if operator.kind != 'Gather' or operator.attributes.get('axis', 0) or operator.inputs[0] in evaluator.varying:
+        return None
+    cast = evaluator.producers.get(operator.inputs[1])
+    ids = cast.inputs[0] if cast is not None and cast.kind == 'Cast' else None
+    table = evaluator.constant(operator.inputs[0])
+    fits = ids in evaluator.model.ids and len(evaluator.shape(ids)) == 2 and table.ndim == 2 and table.dtype == np.float32
+    return ids if fits else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,6 +232,8 @@ class _Sequences:
 
     def _materialized(self, view, shape, of):
         order = _joined(itertools.chain.from_iterable(view.axes))
+        if 1 in (view.channels, view.positions) and view.sizes != shape == (view.sizes[0], view.positions, view.channels):
+            return self._exchanged(view, of).name
         if order == _joined([*view.batch, *view.all_channels, *view.all_positions]):
             return (
                 view.name if shape == view.sizes else self._once(('shape', view.name, shape), lambda: self._reshape(view.name, shape, of))
@@ -278,6 +291,9 @@ class _Sequences:
             return self._elementwise(operator)
         if kind == 'Concat':
             return self._concatenate(operator)
+        ids = _ids(self._evaluator, operator)
+        if ids:
+            return self._embed(operator, ids)
         view = self._view(name)
         if view is None:
             return False
@@ -383,6 +399,13 @@ class _Sequences:
         return array.reshape(1, sizes[_CHANNEL], *spatial)
 
     # layers
+
+    def _embed(self, operator, ids):
+        """Add the rows of a table that ids select, with the features as channels."""
+        made = self._add('Embedding', [ids, operator.inputs[0]], operator, DOMAIN)
+        batch, tokens, features = self._shape(operator.outputs[0])
+        axes = tuple(_whole(dimension, size) for dimension, size in ((_BATCH, batch), (_POSITION, tokens), (_CHANNEL, features)))
+        return self._set(operator, _View(made, (batch, features, tokens), axes))
 
     def _dense(self, operator):
         """Add a dense layer of an axis of a sequence with a constant matrix, a convolution of size 1."""
@@ -554,9 +577,11 @@ class _Sequences:
         whole = view.channels if factor.dimension == _CHANNEL else view.positions
         if factor.stride * factor.size != whole:
             return None
+        ends = [begin * factor.stride, end * factor.stride]
+        if factor.dimension == _POSITION and ends != [0, 1]:  # channels can be sliced, and the first position taken by a stride
+            return self._part(operator, self._exchanged(view, operator), axis, begin, end)
         if factor.dimension == _POSITION:
             view = self._with_sizes(view, (view.positions,), operator)
-        ends = [begin * factor.stride, end * factor.stride]
         along = 1 if factor.dimension == _CHANNEL else 2
         made = self._add('Slice', [view.name, *(self._constant(np.array([n]), operator.name) for n in (*ends, along))], operator)
         sizes = list(view.sizes)
@@ -707,6 +732,16 @@ def _functions(onnx, opset):
             ['x', 'other'],
             pairs,
             [*matrices, node('Transpose', 'columns', 't', perm=[0, 1, 3, 2]), node('MatMul', 't rows', 'z'), *reshaped],
+        ),
+        function(
+            'Embedding',
+            ['x', 'table'],
+            [],
+            [
+                node('Cast', 'x', 'numbers', to=onnx.TensorProto.INT64),
+                node('Gather', 'table numbers', 'rows', axis=0),
+                node('Transpose', 'rows', 'y', perm=[0, 2, 1]),
+            ],
         ),
         function('Product', ['x', 'other'], pairs, [*matrices, node('MatMul', 'columns rows', 'z'), *reshaped]),
         function('GroupSoftmax', ['x'], groups, [*parts, node('Softmax', 'p', 'z', axis=2), *reshaped]),

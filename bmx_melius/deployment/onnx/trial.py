@@ -81,7 +81,7 @@ def received(stream, path):
     proto = onnx.ModelProto()
     proto.ParseFromString(_exactly(stream, answer['bytes']))
     model = model_of(onnx, proto, os.fspath(path), answer['size'])
-    model.precision, model.integer_inputs = answer['precision'], tuple(answer['integer_inputs'])
+    model.precision, model.integer_inputs, model.ids = answer['precision'], tuple(answer['integer_inputs']), answer['ids']
     if answer['shapes'] is None:
         return model, None
     known = {}
@@ -120,7 +120,7 @@ def hand_over(stream, path, input_shape, memory, seconds):
         model, evaluator = computed(path, input_shape)
         content = model.proto.SerializeToString()
         answer = {'refusal': '', 'bytes': len(content)}
-        answer.update((name, getattr(model, name)) for name in ('size', 'precision', 'integer_inputs'))
+        answer.update((name, getattr(model, name)) for name in ('size', 'precision', 'integer_inputs', 'ids'))
         values = evaluator.sampled if evaluator else {}
         answer['shapes'] = evaluator and evaluator.shapes
         answer['values'] = [(name, array.dtype.str, array.shape) for name, array in values.items()]

@@ -82,6 +82,8 @@ class OperationType:
         multiples of a power of two; or ``always``.
     rounds_inputs : bool
         Whether it rounds its inputs to integers.
+    looks_up : bool
+        Whether its inputs are numbers of rows of an array, of which attribute ``rows`` is the number.
     amplifies : bool
         Whether small errors of its inputs may become large, so that the engine is verified on exact inputs of it.
     products : {None, 'floats', 'binary', 'int8'}
@@ -118,6 +120,7 @@ class OperationType:
     view: Optional[Literal['channels', 'shape']] = None
     rounds: Literal['never', 'products', 'always'] = 'never'
     rounds_inputs: bool = False
+    looks_up: bool = False
     amplifies: bool = False
     products: Optional[Literal['floats', 'binary', 'int8']] = None
     reduces: Optional[Literal['maximum', 'mean']] = None
@@ -151,7 +154,7 @@ class OperationType:
     @property
     def is_integer_layer(self) -> bool:
         """Whether it belongs to layers of 8-bit integers, from the rounding of their input to their means."""
-        return self.rounds_inputs and self.elementwise is None
+        return self.rounds_inputs and self.elementwise is None and not self.looks_up
 
 
 SIDES = {'h': ('pad_top', 'pad_bottom'), 'w': ('pad_left', 'pad_right')}  # attributes of the padding before and after the map
@@ -520,6 +523,18 @@ OPERATIONS = {
         rounds='always',
         on_maps=True,
         since=5,
+    ),
+    'embedding': OperationType(
+        54,
+        'Row n of `table` at each position as `features` channels, where n is the number in the only channel of x, rounded to the nearest '
+        'integer, ties to even, and limited to 0 to rows - 1.',
+        attributes={'rows': _CHANNELS, 'features': _CHANNELS, 'half': _FLAG},
+        arrays={'table': Array(('rows', 'features'), 'float16 if half')},
+        shape='looked_up',
+        rounds_inputs=True,
+        looks_up=True,
+        amplifies=True,
+        since=6,
     ),
 }
 

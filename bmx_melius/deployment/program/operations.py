@@ -263,6 +263,13 @@ def _product(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     return channels, x.height, x.width, False
 
 
+def _looked_up(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    (x,) = inputs
+    if x.channels != 1:
+        raise ProgramError(f'{operation.name} of {x}, which has more than one number at a position')
+    return operation.attributes['features'], x.height, x.width, x.flat
+
+
 def _map(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     (x,) = inputs
     if not x.flat:
@@ -288,6 +295,7 @@ SHAPES: Dict[str, Callable[[Operation, Sequence[Value]], ShapeAndRank]] = {
     'transposed': _transposed,
     'arranged': _arranged,
     'product': _product,
+    'looked_up': _looked_up,
 }
 
 

@@ -387,6 +387,10 @@ def _softmax(x, groups):
     return (powers / powers.sum(axis=2, keepdims=True)).astype(np.float32).reshape(x.shape)
 
 
+def _embedding(x, rows, features, half, table):
+    return np.moveaxis(table.astype(np.float32)[_integers(x[:, 0], 0, rows - 1)], -1, 1)
+
+
 def _of_positions(numbers, x):
     """Reshape `numbers`, (channels, height, width), to broadcast to `x`."""
     return numbers.reshape(-1) if x.ndim == 2 else numbers
@@ -433,6 +437,7 @@ _FUNCTIONS = {
     'arrange': _arrange,
     'matmul': _matmul,
     'softmax': _softmax,
+    'embedding': _embedding,
     'level_conv': _level_conv,
     'level_int8_conv': _level_int8_conv,
     'multi_threshold': _multi_threshold,

@@ -11,6 +11,7 @@ from ...files.exported import Description, Exported
 from ...forking import lazy_attribute
 from ...vision.classifier import Classifier
 from ...vision.preprocessing import Image, InputSpec
+from ..program.ids import rows_by_input
 from ..program.operations import ProgramError
 from ..program.program import Program
 from ..program.reference import check_inputs, infer_shapes
@@ -101,6 +102,7 @@ class Session:
         self.input_shapes: List[Tuple[Optional[int], ...]] = [
             _in_network(self._borders.inputs.get(number), (None, *value.shape)) for number, value in enumerate(program.inputs)
         ]
+        self._ids = rows_by_input(program)
         self.input_spec: Optional[InputSpec] = self._description.input_spec()
         self.class_names: Optional[List[str]] = self._description.class_names()
         try:
@@ -207,8 +209,9 @@ class Session:
         Parameters
         ----------
         *inputs : numpy.ndarray
-            One array for each input, with a batch of 1 or more: pixels, uint8 (batch, channels, height, width), if the files describe their
-            normalization, which they get; or float32, (batch, channels, height, width), (batch, channels, width),
+            One array for each input, with a batch of 1 or more: ids of embeddings, integers (batch, tokens); pixels, uint8
+            (batch, channels, height, width), if the files describe their normalization, which they get; or float32,
+            (batch, channels, height, width), (batch, channels, width),
             (batch, channels, depth, height, width) or (batch, channels). Results are undefined unless all values are finite and no layer
             computes a sum of magnitudes beyond 3e38.
 
@@ -220,7 +223,7 @@ class Session:
         Raises
         ------
         UserError
-            If the inputs do not fit or, with `check_finite`, are not finite.
+            If the inputs do not fit, an id is not one of those of the embedding, or, with `check_finite`, inputs are not finite.
         """
         arrays = self._maps(inputs)
         if self._check_finite:
@@ -243,12 +246,24 @@ class Session:
         return arrays
 
     def _normalized(self, number, array):
-        """Return an input with its pixels normalized, if it consists of pixels."""
+        """Return an input as float32, if it consists of ids, or of pixels, which are normalized."""
+        if number in self._ids and array.dtype.kind in 'iu':
+            return self._checked_ids(number, array)
         if array.dtype != np.uint8:
             return array
         if self.input_spec is None:
             raise UserError(f'input {number} is uint8, but {self._name} has no description of the normalization of pixels: give float32')
         return self.input_spec.normalized(array)
+
+    def _checked_ids(self, number, ids):
+        wrong = (ids < 0) | (ids >= self._ids[number])
+        if wrong.any():
+            place = tuple(map(int, np.argwhere(wrong)[0]))
+            raise UserError(
+                f'input {number} ({self.input_names[number]}) has the id {ids[place]} at {place}; '
+                f'the embedding has the ids 0 to {self._ids[number] - 1}'
+            )
+        return ids.astype(np.float32)
 
     def _shape_in_program(self, number, shape):
         """Return the shape in the program of an input with the given number."""
@@ -287,7 +302,8 @@ class Session:
         With ``precision='exact'`` it is the same on all processors that the compiled engine supports, so that it verifies a deployed
         network and its engine: one sign that differs would change it. Each input has one image of the shape at conversion, with the
         numbers ``random.randint(-2**23, 2**23, shape) / 2**22``, float32, where ``random = numpy.random.RandomState(0)`` generates those
-        of all inputs, in order. The outputs follow each other as little-endian float32. NumPy adds in another order, so that the compiled
+        of all inputs, in order; ids are ``random.randint(0, number of ids, shape)``. The outputs follow each other as little-endian
+        float32. NumPy adds in another order, so that the compiled
         engine is required.
 
         Raises
@@ -311,11 +327,16 @@ class Session:
         require_engine()
         random = np.random.RandomState(0)
         shapes = [(1, *shape[1:]) for shape in self.input_shapes]
-        outputs = self(*((random.randint(-(2**23), 2**23, shape) / 2**22).astype(np.float32) for shape in shapes))
+        outputs = self(*(self._drawn(random, number, shape) for number, shape in enumerate(shapes)))
         digest = hashlib.sha256()
         for array in [outputs] if isinstance(outputs, np.ndarray) else outputs:
             digest.update(array.astype('<f4').tobytes())
         return digest.hexdigest()
+
+    def _drawn(self, random, number, shape):
+        if number in self._ids:
+            return random.randint(0, self._ids[number], shape)
+        return (random.randint(-(2**23), 2**23, shape) / 2**22).astype(np.float32)
 
     def profile(self, *inputs: np.ndarray) -> List[Tuple[str, float, int, int]]:
         """Run once; return (name, seconds, multiply-accumulates, their kind) of each step. Requires the compiled engine.

@@ -267,10 +267,10 @@ def prepare(model, shape, images=32):
     return model.eval()
 
 
-def export(model, shape, path, opset, dynamo=False, dynamic=False, outputs=('output',), external=False, any_size=False):
+def export(model, example, path, opset, dynamo=False, dynamic=False, outputs=('output',), external=False, any_size=False):
     """Write `model` with one of PyTorch's exporters and return the name of the exporter."""
-    # the newer exporter takes an axis of length one as constant
-    example = torch.zeros(2 if dynamo and dynamic else 1, *shape)
+    if dynamo and dynamic:  # the newer exporter takes an axis of length one as constant
+        example = torch.cat([example, example])
     options = {'input_names': ['input'], 'output_names': list(outputs), 'opset_version': opset, 'dynamo': dynamo}
     if dynamo:
         options |= {'dynamic_shapes': ({0: torch.export.Dim('batch')},) if dynamic else None, 'external_data': external}
@@ -311,7 +311,7 @@ def make(name, build, shape, options, facts):
     torch.manual_seed(sum(map(ord, seed)))
     model = prepare(build(), shape)
     path = recording.WORK / f'{name}.onnx'
-    exporter = export(model, shape, path, **options)
+    exporter = export(model, torch.zeros(1, *shape), path, **options)
     if optimized:
         optimize(path)
         exporter += f', optimized by ONNX Runtime {onnxruntime.__version__}'

@@ -853,12 +853,12 @@ class TransformerBlock(nn.Module):
 class VisionTransformer(nn.Module):
     """Patches, a class token and position embeddings; without the token the mean of all patches is classified."""
 
-    def __init__(self, bits=False, token=True, features=32, heads=4):
+    def __init__(self, bits=False, token=True, features=32, heads=4, patch=4, patches=16, blocks=2, classes=10):
         super().__init__()
-        self.patches, self.positions = nn.Conv2d(3, features, 4, 4), nn.Parameter(torch.randn(1, 16 + token, features))
+        self.patches, self.positions = nn.Conv2d(3, features, patch, patch), nn.Parameter(torch.randn(1, patches + token, features))
         self.token = nn.Parameter(torch.randn(1, 1, features)) if token else None
-        self.blocks = nn.Sequential(*(TransformerBlock(features, heads, bits) for _ in range(2)))
-        self.norm, self.output = nn.LayerNorm(features), nn.Linear(features, 10)
+        self.blocks = nn.Sequential(*(TransformerBlock(features, heads, bits) for _ in range(blocks)))
+        self.norm, self.output = nn.LayerNorm(features), nn.Linear(features, classes)
 
     def forward(self, x):
         x = self.patches(x).flatten(2).transpose(1, 2)

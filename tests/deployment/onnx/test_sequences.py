@@ -103,6 +103,60 @@ def saved(nodes, tmp_path, tokens=TOKENS):
     return tmp_path / 'net.onnx'
 
 
+def unpacked(name, tmp_path):
+    (tmp_path / 'net.onnx').write_bytes(gzip.decompress((FOLDER / f'{name}.onnx.gz').read_bytes()))
+    return tmp_path / 'net.onnx'
+
+
+def recorded_input(name):
+    return next(array for key, array in np.load(FOLDER / f'{name}.npz').items() if key.startswith('input.'))
+
+
+def of_tokens(nodes, tmp_path, name='ids', kind=onnx.TensorProto.INT64):
+    """Return the path of a model of which rows of a table of 9, selected by an input of 6 integers, are the tokens."""
+    table = {**CONSTANTS, 'table': normal(9, 4)}
+    model = make([node('Gather', f'table {name}', 'x'), *BEGIN, *nodes], table, {name: (1, TOKENS)})
+    model.graph.input[0].type.tensor_type.elem_type = kind
+    (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
+    return tmp_path / 'net.onnx'
+
+
+@pytest.mark.parametrize('kind', [onnx.TensorProto.INT64, onnx.TensorProto.INT32])
+def test_ids_are_packed_with_their_table_and_others_are_refused_by_their_place(kind, tmp_path):
+    path = of_tokens([node('ReduceMean', 'b', 'y', axes=[1], keepdims=0)], tmp_path, kind=kind)
+    report = bmx.import_onnx(path, tmp_path / 'packed')
+    assert report.binary_layers == 1 and 'the input ids takes ids, integers from 0 to 8' in report.notes
+    session, ids = bmx.Session(tmp_path / 'packed'), np.array([[8, 0, 3, 3, 1, 7]])
+    dtype = np.int64 if kind == onnx.TensorProto.INT64 else np.int32
+    expected = onnxruntime.InferenceSession(path.read_bytes()).run(None, {'ids': ids.astype(dtype)})[0]
+    for given in (ids, ids.astype(np.uint8), ids.astype(np.float32)):
+        np.testing.assert_allclose(session(given), expected, rtol=1e-4, atol=1e-5)
+    for wrong in (-1, 9):
+        with pytest.raises(UserError, match=rf'input 0 \(ids\) has the id {wrong} at \(0, 4\); the embedding has the ids 0 to 8'):
+            session(np.array([[8, 0, 3, 3, wrong, 7]]))
+
+
+def test_integers_that_are_more_than_ids_are_refused(tmp_path):
+    nodes = [node('Cast', 'ids', 'f', to=onnx.TensorProto.FLOAT), node('Unsqueeze', 'f axis2', 'g'), node('Mul', 'b g', 'y')]
+    with pytest.raises(UserError, match=r'the input ids has ids for an embedding, but node f \(Cast\) reads it as well'):
+        bmx.import_onnx(of_tokens(nodes, tmp_path), tmp_path / 'packed')
+
+
+@pytest.mark.parametrize(('begin', 'end'), [(20, 21), (0, 3), (5, 40), (39, 40)])
+def test_any_tokens_of_a_long_sequence_are_selected_without_a_convolution(begin, end, tmp_path):
+    constants = {**CONSTANTS, 'begin': np.array([begin]), 'end': np.array([end])}
+    nodes = [*BEGIN, node('Slice', 'b begin end axis1', 'some'), node('MatMul', 'some weight', 'y')]
+    model = make(nodes, constants, {'x': (1, 40, 4)})
+    (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
+    bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed')
+    program, x = read_packed(tmp_path / 'packed')[0], normal(1, 40, 4)
+    assert all(operation.attributes['kernel_w'] == 1 for operation in program.operations if operation.name == 'conv')
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {'x': x})[0]
+    y = bmx.Session(tmp_path / 'packed')(x)
+    assert y.shape == expected.shape == (1, end - begin, FEATURES)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize('case', AFTER)
 def test_what_is_done_with_tokens_is_packed(case, tmp_path):
     path = saved(AFTER[case], tmp_path)
@@ -130,12 +184,11 @@ def test_heads_that_are_not_successive_features_are_refused_by_the_name_of_the_p
 @pytest.mark.parametrize('name', ['transformer-dynamo', 'mixer-rms-dynamo', 'keyword-spotter-dynamo'])
 def test_a_network_of_sequences_has_the_bits_of_the_engine_in_c_and_its_results_in_onnx(name, tmp_path):
     engine.require_engine()
-    (tmp_path / 'net.onnx').write_bytes(gzip.decompress((FOLDER / f'{name}.onnx.gz').read_bytes()))
-    bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed', zero_is_positive=True, verify=False)
+    bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True, verify=False)
     program = read_packed(tmp_path / 'packed')[0]
-    x = np.load(FOLDER / f'{name}.npz')['input.input']
+    x = recorded_input(name)
     y = bmx.Session(tmp_path / 'packed')(x)
     compiled = compile_networks(tmp_path, {'net': exported(program, 'net')}, ['-O2'])
     np.testing.assert_array_equal(compiled.run('net', [x])[0].reshape(y.shape), y)
-    shaped = [x.reshape(len(x), *program.inputs[0].shape)]
+    shaped = [x.reshape(len(x), *program.inputs[0].shape).astype(np.float32)]
     assert export.verify(export.to_onnx(program, ['x']), program, shaped) < export.TOLERANCE

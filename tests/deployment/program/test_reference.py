@@ -258,6 +258,20 @@ def test_softmax_of_large_numbers_and_of_masked_ones_is_finite():
     np.testing.assert_allclose(y, [[0.7310586, 0.26894143, 0, 0], [0.25] * 4], rtol=1e-6, atol=1e-30)
 
 
+@pytest.mark.parametrize('half', [0, 1])
+def test_an_embedding_is_that_of_mxnet_and_numbers_beyond_the_table_are_those_of_its_ends(half):
+    table = np.random.randn(7, 5).astype(np.float16 if half else np.float32)
+    layer = operation('embedding', arrays={'table': table}, rows=7, features=5, half=half)
+    x = np.float32([[[[0, 6, 2, 4.4]]], [[[-1, 7, 1e9, -np.inf]]]])
+    _, y = run_one((1, 1, 4), layer, x=x)
+    expected = mx.nd.Embedding(mx.nd.array([[0, 6, 2, 4], [0, 6, 6, 0]]), mx.nd.array(table, dtype='float32'), input_dim=7, output_dim=5)
+    np.testing.assert_array_equal(y, expected.asnumpy().transpose(0, 2, 1)[:, :, None])
+    _, y = run_one((1,), layer, x=np.float32([[3.5], [np.nan]]))
+    np.testing.assert_array_equal(y, table[[4, 6]])
+    with pytest.raises(ProgramError, match='more than one number at a position'):
+        run_one((2, 1, 4), layer)
+
+
 def test_channels_and_positions_are_exchanged_and_positions_arranged_in_other_rows():
     x, y = run_one((5, 3, 4), operation('transpose', height=3, width=4))
     np.testing.assert_array_equal(y, mx.nd.transpose(mx.nd.array(x.reshape(2, 5, 12)), (0, 2, 1)).asnumpy()[:, :, None])

@@ -1,6 +1,8 @@
-"""Rules for operators on sequences, which are maps of one row: products of two values, softmax, the exchange of channels and positions."""
+"""Rules for operators on sequences, which are maps of one row: embeddings, products, softmax, the exchange of channels and positions."""
 
-from ....graph.operations import MatrixProduct, Softmax, SwapAxes, Transpose
+import numpy as np
+
+from ....graph.operations import Embedding, MatrixProduct, Softmax, SwapAxes, Transpose
 from ..builder import UnsupportedError
 from .table import rule
 
@@ -13,6 +15,16 @@ def _matrix_product(builder, node):
     operation = node.operation
     attributes = {'heads': operation.heads, 'positions': right.height * right.width, 'transposed': int(operation.transposed)}
     builder.set(node, builder.add('matmul', [x, y], **attributes))
+
+
+@rule(Embedding)
+def _embedding(builder, node):
+    """Convert rows of a table with given numbers to `embedding`. ONNX models have it."""
+    numbers, table = builder.network.sources(node)
+    table = builder.network.constant(table).astype(np.float32)
+    line = builder.add('transpose', [builder.add('unflatten', [builder.real(numbers)])], height=1, width=1)
+    rows, features = table.shape
+    builder.set(node, builder.add('embedding', [line], {'table': table}, rows=rows, features=features, half=0))
 
 
 @rule(Softmax)
