@@ -34,8 +34,8 @@ FLOAT_KERNELS = ('float_product', 'float_map')
 NETWORKS = {'meliusnet22': True, 'reactnet18': True, 'real_to_binary18': True, 'mobilenet0.25': False}  # whether it has binary layers
 # With layers of 8-bit integers: in groups and chains, as transitions, of each channel.
 INT8_NETWORKS = {'meliusnet22': True, 'meliusnetc': True, 'mobilenet0.25': False}
-# Models of ONNX with operations on sequences: attention with Softmax and with signs, normalizations, layers of tokens.
-SEQUENCES = ('transformer-dynamo', 'transformer-bool', 'mixer', 'keyword-spotter-dynamo')
+# Models of ONNX with operations on sequences: attention with Softmax and with signs, normalizations, layers of tokens, an embedding.
+SEQUENCES = ('transformer-dynamo', 'transformer-bool', 'mixer', 'keyword-spotter-dynamo', 'tokens')
 MODELS = ROOT / 'tests' / 'data' / 'onnx'
 SIZE = 64
 

@@ -868,6 +868,19 @@ class VisionTransformer(nn.Module):
         return self.output(x.mean(1) if self.token is None else x[:, 0])
 
 
+class TokenNet(nn.Module):
+    """A transformer of ids; all tokens are classified by a dense layer."""
+
+    def __init__(self, ids=256, tokens=16, features=32, heads=4):
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(ids, features), nn.Parameter(torch.randn(1, tokens, features))
+        self.block = TransformerBlock(features, heads, bits=False)
+        self.norm, self.output = nn.LayerNorm(features), nn.Linear(tokens * features, 10)
+
+    def forward(self, ids):
+        return self.output(self.norm(self.block(self.embedding(ids) + self.positions)).flatten(1))
+
+
 class MixerBlock(nn.Module):
     def __init__(self, tokens, features, norm, activation):
         super().__init__()

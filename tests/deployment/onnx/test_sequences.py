@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from sklearn.datasets import load_digits
 from support.exported_c import compile_networks, exported, needs_gcc
 from support.tiny_onnx import make, node, signs
 
@@ -112,6 +113,14 @@ def recorded_input(name):
     return next(array for key, array in np.load(FOLDER / f'{name}.npz').items() if key.startswith('input.'))
 
 
+def digits_as_ids():
+    """Return ids, as in tests/data/onnx/make_tokens.py, and labels of scikit-learn's digits that the network was not trained on."""
+    images, labels = load_digits(return_X_y=True)
+    test = np.concatenate([np.flatnonzero(labels == label)[::5] for label in range(10)])
+    levels = np.minimum(images[test].astype(int) // 4, 3).reshape(-1, 4, 2, 4, 2)
+    return levels.transpose(0, 1, 3, 2, 4).reshape(len(test), 16, 4) @ 4 ** np.arange(4), labels[test]
+
+
 def of_tokens(nodes, tmp_path, name='ids', kind=onnx.TensorProto.INT64):
     """Return the path of a model of which rows of a table of 9, selected by an input of 6 integers, are the tokens."""
     table = {**CONSTANTS, 'table': normal(9, 4)}
@@ -119,6 +128,13 @@ def of_tokens(nodes, tmp_path, name='ids', kind=onnx.TensorProto.INT64):
     model.graph.input[0].type.tensor_type.elem_type = kind
     (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
     return tmp_path / 'net.onnx'
+
+
+def test_a_transformer_of_ids_that_was_trained_on_digits_recognizes_others(tmp_path):
+    report = bmx.import_onnx(unpacked('tokens', tmp_path), tmp_path / 'packed', zero_is_positive=True)
+    assert report.binary_layers == 4 and report.conversion.verification.largest_deviation < 1e-5
+    ids, labels = digits_as_ids()
+    assert (bmx.Session(tmp_path / 'packed')(ids).argmax(axis=1) == labels).mean() > 0.95
 
 
 @pytest.mark.parametrize('kind', [onnx.TensorProto.INT64, onnx.TensorProto.INT32])
@@ -181,7 +197,7 @@ def test_heads_that_are_not_successive_features_are_refused_by_the_name_of_the_p
 
 
 @needs_gcc
-@pytest.mark.parametrize('name', ['transformer-dynamo', 'mixer-rms-dynamo', 'keyword-spotter-dynamo'])
+@pytest.mark.parametrize('name', ['transformer-dynamo', 'mixer-rms-dynamo', 'keyword-spotter-dynamo', 'tokens-dynamo'])
 def test_a_network_of_sequences_has_the_bits_of_the_engine_in_c_and_its_results_in_onnx(name, tmp_path):
     engine.require_engine()
     bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True, verify=False)
