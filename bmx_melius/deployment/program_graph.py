@@ -190,6 +190,7 @@ def _bits_of_integers(program):
             found[number] = operation.attributes['thresholds'].bit_length()
         elif operation.row.moves or operation.row.reduces == 'maximum':
             found[number] = max(found[source] for source in operation.inputs)
+    return found
 
 
 def _signs(program):
