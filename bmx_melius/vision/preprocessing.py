@@ -124,10 +124,12 @@ class InputSpec:
 
         return mx.nd.array(pixels.decode(pixels.read_file(path), os.fspath(path), self.channels), dtype='uint8')
 
-    def crop(self, image: 'mx.nd.NDArray') -> 'mx.nd.NDArray':
+    def crop(self, image: 'Union[mx.nd.NDArray, np.ndarray]') -> 'mx.nd.NDArray':
         """Resize an image and crop its centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
         import mxnet as mx
 
+        if isinstance(image, np.ndarray):
+            image = mx.nd.array(image, dtype='uint8')
         if image.shape[:2] == (self.size, self.size) and self.resize in (None, self.size):
             return image
         self._resized(*image.shape[:2])

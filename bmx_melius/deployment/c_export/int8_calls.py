@@ -6,7 +6,7 @@ from ..program.layer_weights import int8_weight_of
 from ..program.operation_table import MAX_BYTE, MAX_INT16, PADDING
 from .element_calls import FORMS, Elementwise
 from .rescaling import limits_of, rescaling_of
-from .values import fits_byte, kind_of, with_range
+from .values import TYPES, fits_byte, kind_of, with_range
 
 _MAX_NUMBER = 1 << 23  # the magnitude to which numbers are limited before they are rescaled
 
@@ -79,15 +79,25 @@ class Integers(Elementwise):
     def multi_threshold(self, _, operation, shape):
         count, first = operation.attributes['thresholds'], 0
         result = self.new('u8', shape.channels, shape, (0, count))
-        thresholds = self.to.array('thresholds', operation.arrays['threshold'].T.astype('<f4'), 'float')  # those of a channel together
+        numbers = operation.arrays['threshold'].T  # those of a channel together
         flips = self.to.array('flips', operation.arrays['flip'].astype('u1'), 'uint8_t')
-        for piece in self.pieces(operation.inputs[0]):
-            offsets = [f'{name} + {first * step}' if first else name for name, step in ((thresholds, count), (flips, 1))]
-            part = result.part(first, first + piece.channels)
+        for index, piece in enumerate(self.pieces(operation.inputs[0])):
+            end = first + piece.channels
+            piece, name = self.thresholds(f'thresholds{index}', piece, numbers[first:end], shape)
+            part, of_part = result.part(first, end), f'{flips} + {first}' if first else flips
             span = self.span(shape, piece.channels, piece.stride, part.stride)
-            self.to.call('bmx_multi_threshold_value', span, piece, *offsets, count, part, value=piece.kind)
-            first += piece.channels
+            self.to.call('bmx_multi_threshold_value', span, piece, name, of_part, count, part, value=piece.kind)
+            first = end
         return [result]
+
+    def thresholds(self, name, piece, numbers, shape):
+        """Add an array of thresholds as numbers of the type of a piece. Returns the piece to compare with them, and the array's name."""
+        if piece.kind == 'u8':  # bytes have no threshold that none of them reaches
+            piece = self.copy(piece, 'i16', shape)
+        if piece.kind != 'f32':
+            limits = np.iinfo(TYPES[piece.kind][:-2])
+            numbers = np.clip(np.ceil(numbers.astype(np.float64)), limits.min, limits.max).astype(limits.dtype)
+        return piece, self.to.array(name, numbers, TYPES[piece.kind])
 
     def _bytes(self, value):
         """Return a value as one piece of bytes: integers, limited to 0 to 255."""

@@ -18,7 +18,7 @@ from .calls import Pointer
 from .element_calls import FORMS
 from .int8_calls import Integers
 from .kernel_sources import names
-from .values import TYPES, Piece, fits_int16, kind_of, with_range
+from .values import Piece, fits_int16, kind_of, with_range
 
 
 class Lowering(Integers):
@@ -57,13 +57,7 @@ class Lowering(Integers):
         result, first = self.new_bits(shape.channels, shape), 0
         threshold, flip = operation.arrays['threshold'], operation.arrays['flip']
         for index, piece in enumerate(self.pieces(operation.inputs[0])):
-            numbers = threshold[first : first + piece.channels]
-            if piece.kind == 'u8':  # bytes have no threshold that none of them reaches
-                piece = self.copy(piece, 'i16', shape)
-            if piece.kind != 'f32':
-                limits = np.iinfo(TYPES[piece.kind][:-2])
-                numbers = np.clip(np.ceil(numbers.astype(np.float64)), limits.min, limits.max).astype(limits.dtype)
-            name = self.to.array(f'threshold{index}', numbers, TYPES[piece.kind])
+            piece, name = self.thresholds(f'threshold{index}', piece, threshold[first : first + piece.channels], shape)
             span = self.span(shape, piece.channels, piece.stride, 0)
             self.to.call('bmx_threshold_value', span, piece, name, result, result.words, first, value=piece.kind)
             first += piece.channels

@@ -123,14 +123,20 @@ def of_group_net(names):
 
 
 def by_modules(block, *modules):
-    """The function that orders names by `modules` in each block of a network, or of the only block; its names begin with the pattern."""
+    """The function that orders names by `modules` in each block of a network, or of the only block; its names begin with the pattern.
+
+    Names of a network of other modules, without blocks, keep their order.
+    """
 
     def order(names):
-        is_network = any(re.match(block, name).group() for name in names)
+        def parts(name):
+            start = re.match(block, name).group()
+            return start, name[len(start) :].partition('.')[0]
+
+        is_network = any(start or module not in modules for start, module in map(parts, names))
 
         def place(name):
-            start = re.match(block, name).group()
-            module = name[len(start) :].partition('.')[0]
+            start, module = parts(name)
             if is_network and not start:
                 return names.index(name), 0
             first = next(index for index, other in enumerate(names) if other.startswith(start))

@@ -73,15 +73,14 @@ static void bmx_bytes_value(const bmx_span* span, const value_t* x, uint8_t* y) 
 // Counts thresholds, `count` of each channel one after the other: those that a number reaches, or, where it flips, the
 // other ones.
 // code: 136 bytes
-static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, const float* thresholds,
+static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, const value_t* thresholds,
                                       const uint8_t* flips, int32_t count, uint8_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
-        const float* of_channel = thresholds;
+        const value_t* of_channel = thresholds;
         for (int32_t c = 0; c < span->channels; ++c, of_channel += count) {
-            const float number = (float)x[c];
             int32_t reached = 0;
             for (int32_t i = 0; i < count; ++i) {
-                reached += number >= of_channel[i];
+                reached += x[c] >= of_channel[i];
             }
             y[c] = (uint8_t)(flips[c] ? count - reached : reached);
         }
