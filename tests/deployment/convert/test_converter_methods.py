@@ -206,7 +206,7 @@ def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, con
         scales['scale'] = np.random.uniform(-2, 2, (1, 1, *kernel))
     program, report = pack_whole(sequence(nn.BatchNorm(), layer), SHAPE, lqactivation0_basis=BASIS, **scales)
     assert names_of(program).count('binary_conv') == convolutions and 'conv' not in names_of(program)
-    assert report.verification.largest_deviation < 1e-6
+    assert report.verification.largest_deviation < 2e-6  # of MXNet, whose sums of 12 convolutions round by 1.1e-6 with AVX2
 
 
 @pytest.mark.parametrize('activation, convolutions', [(lambda: bmx.QActivation(), 3), (lambda: bmx.QActivation(2, 'round'), 3)])
