@@ -136,7 +136,7 @@ def test_options_replace_the_quantizers_of_all_binary_layers(name, options, acti
         ('resnet_e18', {'binary_shortcut': True, 'shortcut_groups': 2}, 'shortcut_groups=2'),
         ('meliusnet22', {'downsample_structure': 'bn,q_conv,relu,cs:4,fp_conv:2'}, 'must have one fp_conv or q_conv, not 2'),
         ('meliusnet22', {'pretrained': True}, 'load_reference_parameters'),
-        ('meliusnet22', {'initial_layers': '7x7'}, 'unknown initial_layers .*grouped_stem, imagenet, thumbnail'),
+        ('meliusnet22', {'initial_layers': '7x7'}, 'unknown initial_layers .*grouped_stem, imagenet, mobilenet, thumbnail'),
         ('mobilenet0.5', {'initial_layers': 'imagenet'}, 'mobilenet0.5 is a network of GluonCV, which does not take .*initial_layers'),
         ('alexnet_xnor', {'input_size': 16}, 'input_size=16 is too small'),
         ('alexnet_xnor', {'same_padding': True}, 'cannot pad as TensorFlow does'),
