@@ -5,23 +5,17 @@
 // It computes the same numbers in one pass over the map, forward and backward, and keeps nothing but its input.
 // MXNet's extension operators do not learn whether a gradient is to be written or added: nn/fusion.py sees to it that
 // this one's is always written.
-#include <mxnet/lib_api.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 
+#include "api/mxnet_training_operators.h"
+
 namespace {
 
-using mxnet::ext::MXReturnValue;
-using mxnet::ext::MXTensor;
-using Attributes = std::unordered_map<std::string, std::string>;
-
-MXReturnValue fail(const char* text) {
-    MX_ERROR_MSG << "bmx_melius_sign: " << text;
-    return mxnet::ext::MX_FAIL;
-}
+constexpr char kName[] = "bmx_melius_sign";
 
 constexpr float kFinite = 6e4f;  // FINITE of nn/quantizers.py: inputs are clipped there where the output is signs
 
@@ -94,21 +88,10 @@ MXReturnValue parse_attributes(const Attributes&, int* inputs, int* outputs) {
     return mxnet::ext::MX_SUCCESS;
 }
 
-MXReturnValue infer_shape(const Attributes&, std::vector<std::vector<unsigned int>>* inputs,
-                          std::vector<std::vector<unsigned int>>* outputs) {
-    const auto& shape = inputs->front();
-    if (std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; })) {
-        outputs->front() = shape;
-    }  // else a size is unknown: MXNet calls again when more are known
-    return mxnet::ext::MX_SUCCESS;
-}
-
-MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vector<int>* outputs) {
-    const int type = inputs->front();
-    if (type >= 0 && type != mxnet::ext::kFloat32) {
-        return fail("the input must be float32");
+MXReturnValue infer_shape(const Attributes&, std::vector<Shape>* inputs, std::vector<Shape>* outputs) {
+    if (known(inputs->front())) {
+        outputs->front() = inputs->front();
     }
-    outputs->front() = inputs->front() = mxnet::ext::kFloat32;
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -116,7 +99,7 @@ REGISTER_OP(bmx_melius_sign)
     .setForward(forward, "cpu")
     .setBackward(backward, "cpu")
     .setParseAttrs(parse_attributes)
-    .setInferType(infer_type)
+    .setInferType(infer_float32<kName>)
     .setInferShape(infer_shape);
 
 }  // namespace

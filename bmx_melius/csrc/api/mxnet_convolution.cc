@@ -6,38 +6,19 @@
 // the number of elements that agree with the signs of the weights, (h + n) / 2. nn/fusion.py puts it in the place of
 // `bmx_melius_sign` and MXNet's Convolution, in graphs that are executed, on processors that have kernels for it. As
 // there, it keeps nothing but its inputs, and a gradient is always written, never added.
-#include <mxnet/lib_api.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <string>
 
+#include "api/mxnet_training_operators.h"
 #include "kernels/common/binary_training.h"
 
 namespace {
 
-using mxnet::ext::MXReturnValue;
-using mxnet::ext::MXTensor;
-using Attributes = std::unordered_map<std::string, std::string>;
-using Shape = std::vector<unsigned int>;
-
-MXReturnValue fail(const char* text) {
-    MX_ERROR_MSG << "bmx_melius_convolution: " << text;
-    return mxnet::ext::MX_FAIL;
-}
-
-struct Pair {
-    int h, w;
-};
-
-Pair pair_of(const Attributes& attributes, const char* name) {
-    Pair result = {0, 0};
-    std::sscanf(attributes.at(name).c_str(), "%d,%d", &result.h, &result.w);
-    return result;
-}
+constexpr char kName[] = "bmx_melius_convolution";
 
 bool has_bias(const Attributes& attributes) { return attributes.at("no_bias") == "0"; }
 
@@ -104,11 +85,11 @@ MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* input
     const int threads = omp_get_max_threads();
     const bmx::BinaryTrainingKernels* kernels = kernels_of(attributes);
     if (!kernels) {
-        return fail("no kernels for the instruction set");
+        return fail(kName, "no kernels for the instruction set");
     }
     void* memory = working_memory(resource, kernels->forward_bytes(layer, threads));
     if (!memory) {
-        return fail("the map is too large");
+        return fail(kName, "the map is too large");
     }
     const float* bias = has_bias(attributes) ? (*inputs)[2].data<float>() : nullptr;
     kernels->forward(layer, threads, memory, x.data<float>(), weight.data<float>(), bias, (*outputs)[0].data<float>());
@@ -122,11 +103,11 @@ MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* inpu
     const int threads = omp_get_max_threads();
     const bmx::BinaryTrainingKernels* kernels = kernels_of(attributes);
     if (!kernels) {
-        return fail("no kernels for the instruction set");
+        return fail(kName, "no kernels for the instruction set");
     }
     void* memory = working_memory(resource, kernels->backward_bytes(layer, threads));
     if (!memory) {
-        return fail("the map is too large");
+        return fail(kName, "the map is too large");
     }
     kernels->backward(layer, threads, memory, outer.data<float>(), x.data<float>(), weight.data<float>(),
                       (*outputs)[0].data<float>(), (*outputs)[1].data<float>(),
@@ -140,40 +121,24 @@ MXReturnValue parse_attributes(const Attributes& attributes, int* inputs, int* o
     return mxnet::ext::MX_SUCCESS;
 }
 
-bool known(const Shape& shape, size_t axes) {
-    return shape.size() == axes &&
-           std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
-}
-
 MXReturnValue infer_shape(const Attributes& attributes, std::vector<Shape>* inputs, std::vector<Shape>* outputs) {
     const Shape &x = (*inputs)[0], &weight = (*inputs)[1];
-    if (known(x, 4) && known(weight, 4)) {
+    if (x.size() == 4 && weight.size() == 4 && known(x) && known(weight)) {
         const bmx::BinaryTraining layer = layer_of(attributes, x, weight);
         if (layer.out_height < 1 || layer.out_width < 1) {
-            return fail("the window is larger than the padded map");
+            return fail(kName, "the window is larger than the padded map");
         }
         constexpr int64_t most = std::numeric_limits<int>::max();  // positions are int
         if (std::max<int64_t>(layer.channels, layer.filters) * layer.images *
                 (layer.plane() + int64_t(layer.out_plane())) >
             most) {
-            return fail("the map is too large; set BMX_MELIUS_FUSION=0");
+            return fail(kName, "the map is too large; set BMX_MELIUS_FUSION=0");
         }
         outputs->front() = {x[0], weight[0], unsigned(layer.out_height), unsigned(layer.out_width)};
         if (has_bias(attributes)) {
             (*inputs)[2] = {weight[0]};
         }
-    }  // else a size is unknown: MXNet calls again when more are known
-    return mxnet::ext::MX_SUCCESS;
-}
-
-MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vector<int>* outputs) {
-    for (int& type : *inputs) {
-        if (type >= 0 && type != mxnet::ext::kFloat32) {
-            return fail("the inputs must be float32");
-        }
-        type = mxnet::ext::kFloat32;
     }
-    outputs->front() = mxnet::ext::kFloat32;
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -181,7 +146,7 @@ REGISTER_OP(bmx_melius_convolution)
     .setForward(forward, "cpu")
     .setBackward(backward, "cpu")
     .setParseAttrs(parse_attributes)
-    .setInferType(infer_type)
+    .setInferType(infer_float32<kName>)
     .setInferShape(infer_shape);
 
 }  // namespace

@@ -4,25 +4,17 @@
 // each element: that takes a fifth of a training step. nn/fusion.py puts this operator in the place of MXNet's. It
 // computes the same numbers: the maximum is the first one in the order of rows, and gradients are added in the order of
 // windows. As with the other operators, a gradient is always written.
-#include <mxnet/lib_api.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string>
 
+#include "api/mxnet_training_operators.h"
+
 namespace {
 
-using mxnet::ext::MXReturnValue;
-using mxnet::ext::MXTensor;
-using Attributes = std::unordered_map<std::string, std::string>;
-using Shape = std::vector<unsigned int>;
-
-MXReturnValue fail(const char* text) {
-    MX_ERROR_MSG << "bmx_melius_max_pool: " << text;
-    return mxnet::ext::MX_FAIL;
-}
+constexpr char kName[] = "bmx_melius_max_pool";
 
 struct Axis {
     int kernel, stride, pad;
@@ -34,13 +26,11 @@ struct Axis {
 };
 
 struct Pool {
-    explicit Pool(const Attributes& attributes) : down(), across() {
-        read(attributes.at("kernel"), &down.kernel, &across.kernel);
-        read(attributes.at("stride"), &down.stride, &across.stride);
-        read(attributes.at("pad"), &down.pad, &across.pad);
-    }
-    static void read(const std::string& text, int* first, int* second) {
-        std::sscanf(text.c_str(), "%d,%d", first, second);
+    explicit Pool(const Attributes& attributes) {
+        const Pair kernel = pair_of(attributes, "kernel"), stride = pair_of(attributes, "stride");
+        const Pair pad = pair_of(attributes, "pad");
+        down = {kernel.h, stride.h, pad.h};
+        across = {kernel.w, stride.w, pad.w};
     }
 
     Axis down, across;
@@ -116,23 +106,14 @@ MXReturnValue parse_attributes(const Attributes&, int* inputs, int* outputs) {
 
 MXReturnValue infer_shape(const Attributes& attributes, std::vector<Shape>* inputs, std::vector<Shape>* outputs) {
     const Shape& x = (*inputs)[0];
-    if (x.size() == 4 && std::none_of(x.begin(), x.end(), [](unsigned size) { return size == 0 || size == ~0u; })) {
+    if (x.size() == 4 && known(x)) {
         const Pool pool(attributes);
         const int rows = pool.down.out_size(int(x[2])), columns = pool.across.out_size(int(x[3]));
         if (int(x[2]) + 2 * pool.down.pad < pool.down.kernel || int(x[3]) + 2 * pool.across.pad < pool.across.kernel) {
-            return fail("the window is larger than the padded map");
+            return fail(kName, "the window is larger than the padded map");
         }
         outputs->front() = {x[0], x[1], unsigned(rows), unsigned(columns)};
-    }  // else a size is unknown: MXNet calls again when more are known
-    return mxnet::ext::MX_SUCCESS;
-}
-
-MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vector<int>* outputs) {
-    const int type = inputs->front();
-    if (type >= 0 && type != mxnet::ext::kFloat32) {
-        return fail("the input must be float32");
     }
-    outputs->front() = inputs->front() = mxnet::ext::kFloat32;
     return mxnet::ext::MX_SUCCESS;
 }
 
@@ -140,7 +121,7 @@ REGISTER_OP(bmx_melius_max_pool)
     .setForward(forward, "cpu")
     .setBackward(backward, "cpu")
     .setParseAttrs(parse_attributes)
-    .setInferType(infer_type)
+    .setInferType(infer_float32<kName>)
     .setInferShape(infer_shape);
 
 }  // namespace

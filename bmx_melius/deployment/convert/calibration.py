@@ -25,7 +25,7 @@ _ROUNDING = 0.01  # of a pixel that is normalized and back
 _SAME = 1e-3  # of the outputs: smaller differences between images may not have an integer of their own
 _LOST = 0.01  # of a difference between outputs: what is smaller is the same
 _MEASURED = 32  # images on which the layers are quantized one at a time
-_PAYS = 1.05  # of the time of float layers: what is more is told
+_MOST_TIME = 1.05  # of 8-bit layers, relative to float layers; beyond it the report says that they do not pay
 _TURNS, _LEAST_TURNS, _TIMED_SECONDS = 50, 3, 1.0  # in which both programs are timed
 
 
@@ -94,7 +94,7 @@ class QuantizationReport:
                 + (f'; float32: {", ".join(self.keep_float)}' if self.keep_float else '')
             )
         before, after = self.milliseconds
-        if after > _PAYS * before:
+        if after > _MOST_TIME * before:
             lines.append(
                 f'8-bit layers do not pay on this processor: {after:.3g} ms an image, with float layers {before:.3g}; do without them if '
                 'the network runs here and the size of its files permits it'
