@@ -18,13 +18,15 @@ import signal
 os.environ.setdefault('MPLBACKEND', 'Agg')  # plots go to files, no display is needed
 if 'PYTEST_XDIST_WORKER' in os.environ:  # each worker keeps a core busy; more threads would wait for each other
     os.environ.setdefault('OMP_NUM_THREADS', '1')
+if not os.environ.get('BMX_MELIUS_TEST_LONG'):  # in graphs of many nodes the search takes longer than all other preparation
+    os.environ.setdefault('MXNET_ELIMINATE_COMMON_EXPR', '0')
 
 import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
 from support.keras_files import LARQ_FILE, meliusnet22_layers, write_keras
-from support.native_program import BUILDS, INSTRUCTION_SETS, BuildError, build_program
+from support.native_program import BUILDS, INSTRUCTION_SETS, BuildError, build_program, with_emulated
 
 from bmx_melius.deployment.runtime import engine
 
@@ -100,9 +102,15 @@ def make_once(shared_folder):
 
 @pytest.fixture(scope='session')
 def build_native(shared_folder):
-    """Return the function (source, parts, name in BUILDS) -> program, as `build_program`; programs of one build share their objects."""
+    """Return the function (source, parts, name in BUILDS) -> program, as `build_program`; programs of one build share their objects.
 
-    def call(source, parts, build, instruction_sets=INSTRUCTION_SETS):
+    In a short run, sanitized programs have only the instruction sets that this machine executes or they emulate: they compile long.
+    """
+    runnable = INSTRUCTION_SETS if LONG_RUN or engine.missing() else with_emulated(engine.instruction_sets()[1])
+
+    def call(source, parts, build, instruction_sets=None):
+        if instruction_sets is None:
+            instruction_sets = runnable if build == 'sanitized' else INSTRUCTION_SETS
         folder = shared_folder / 'native' / '-'.join([build, *sorted(set(INSTRUCTION_SETS) - set(instruction_sets))])
         with locked(folder):
             try:

@@ -115,6 +115,7 @@ def test_a_job_ends_like_one_process_with_as_many_devices(launcher, kvstore, fla
         assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 
+@pytest.mark.long
 def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_like_the_uninterrupted_one(flags, one_process, tmp_path):
     run = tmp_path / 'run'
 

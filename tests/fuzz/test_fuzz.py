@@ -21,7 +21,7 @@ from fuzz.targets import TARGETS
 sys.path.insert(0, str(ROOT / 'tools'))
 import run_fuzzers  # noqa: E402
 
-MUTATIONS = {'program': 1000, 'params': 1000, 'packed': 1000, 'keras': 6}  # of others 150
+MUTATIONS = {'program': 1000, 'params': 1000, 'packed': 1000, 'keras': 6, 'onnx': 40}  # of others 150
 # Seeds of other networks and optimizers, to compare with, and images of five channels.
 SOME_REFUSED = {'optimizer', 'bmxnet-checkpoint', 'loaded-symbol', 'keras', 'upload', 'log'}
 

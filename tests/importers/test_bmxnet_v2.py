@@ -21,7 +21,7 @@ from model_zoo import get_model
 NAMES = json.loads(gzip.decompress((DATA / 'reference_parameter_names.json.gz').read_bytes()))
 # Further networks of the authors' zoo: arguments there and here, and structural name, full name and shape of each parameter.
 ZOO = json.loads(gzip.decompress((DATA / 'bmxnet_v2_zoo.json.gz').read_bytes()))
-LARGE = ('meliusnet42/grouped_stem', 'meliusnet59/grouped_stem')
+LARGE = [f'{name}/grouped_stem' for name in ('meliusnet29', 'meliusnet42', 'meliusnet59', 'meliusnet_b', 'meliusnet_c', 'resnet34_e1')]
 
 
 @pytest.fixture(scope='module')

@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.images import encode, make_folders, pack_folders, write_records
+from support.long_runs import mostly_long
 from support.paths import ROOT
 from support.training_runs import TINY, train
 
@@ -283,7 +284,11 @@ def test_a_teacher_without_weights_has_those_of_gluoncv():
     assert asked == [('resnet18_v1', True), ('meliusnet22', 'larq')]
 
 
-@pytest.mark.parametrize('command', BMXNET['commands'], ids=lambda command: re.search('--dataset (.*?) ', command).group(1))
+def dataset_of(command):
+    return re.search('--dataset (.*?) ', command).group(1)
+
+
+@pytest.mark.parametrize('command', mostly_long(BMXNET['commands'], 'imagenet', key=dataset_of), ids=dataset_of)
 def test_commands_of_bmxnet_train_with_another_data_path_device_and_length(command, tmp_path):
     """The commands of github.com/hpi-xnor/BMXNet-v2-wiki, hyperparameters.md."""
     random = np.random.RandomState(0)

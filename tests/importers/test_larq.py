@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.conversions import imported, operators
 from support.keras_files import write_keras
+from support.long_runs import mostly_long, some_long
 from support.paths import DATA
 
 import bmx_melius as bmx
@@ -152,7 +153,7 @@ def numbered(monkeypatch):
     return use
 
 
-@pytest.mark.parametrize('name', larq.NETWORKS)
+@pytest.mark.parametrize('name', some_long(larq.NETWORKS, 'alexnet_xnor'))
 def test_every_array_of_the_whole_network_goes_to_one_parameter(name, numbered):
     numbers = numbered(name)
     net, arguments, matched = larq.load(name, 'weights.h5')
@@ -170,7 +171,9 @@ def test_every_array_of_the_whole_network_goes_to_one_parameter(name, numbered):
         assert not parameters[parameter]._differentiable and set(parameters[parameter].data().asnumpy().ravel()) <= {0, 1}
 
 
-@pytest.mark.parametrize('name', ['real_to_binary18', 'alexnet_xnor', 'quicknet_small'])  # others in test_larq_files.py
+@pytest.mark.parametrize(
+    'name', mostly_long(['real_to_binary18', 'alexnet_xnor', 'quicknet_small'], 'quicknet_small')
+)  # others in test_larq_files.py
 def test_command_imports_networks(name, numbered, run, tmp_path):
     numbered(name)
     assert run('import-larq', 'weights.h5', tmp_path / 'net', '--model', name)[0] == 0
@@ -178,7 +181,7 @@ def test_command_imports_networks(name, numbered, run, tmp_path):
     assert block(mx.nd.zeros((1, 3, 224, 224))).shape == (1, 1000)
 
 
-@pytest.mark.parametrize('name', larq.NETWORKS)
+@pytest.mark.parametrize('name', mostly_long(larq.NETWORKS, 'quicknet_small', 'real_to_binary18', 'meliusnet22', 'resnet_e18'))
 def test_training_starts_from_each_of_the_networks(name, numbered, monkeypatch):
     numbers = numbered(name)
     monkeypatch.setattr(store, 'fetch', lambda weights, root: weights.filename)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from support.engines import INSTRUCTION_SETS as ALL_SETS
 from support.engines import needs_engine, require_instruction_set
-from support.native_program import INSTRUCTION_SETS, KERNEL_PARTS
+from support.long_runs import mostly_long
+from support.native_program import KERNEL_PARTS
 from support.packed import make_image, make_program, write_packed
 from support.python_programs import run_python
 
@@ -34,12 +35,15 @@ def test_a_team_computes_in_order_sleeps_when_it_waits_and_ends(build, name, che
 
 
 @pytest.mark.parametrize(
-    'check, name', [('runs', 'thread-sanitized'), ('loads', 'thread-sanitized'), ('forks', 'thread-sanitized'), ('forks', 'optimized')]
+    'check, name',
+    mostly_long(
+        list(itertools.product(('runs', 'loads', 'forks'), ('thread-sanitized', 'optimized'))), 'optimized', key=lambda row: row[1]
+    ),
 )
 def test_concurrent_runs_loads_and_forks_have_no_data_race_and_the_results_of_one_thread(build_native, check, name, long_run, monkeypatch):
     # Kernels compute within a thread, and take long to compile; the optimized ones are those of the library.
-    sets = INSTRUCTION_SETS if long_run or name == 'optimized' else ()
-    if not sets:
+    sets = None if long_run or name == 'optimized' else ()
+    if sets is not None:
         monkeypatch.delenv('BMX_MELIUS_ISA', raising=False)
     program = build_native('tests/csrc/concurrent_runs_test.cc', None, name, sets)
     repetitions = {'runs': 3000, 'loads': 1000, 'forks': 300} if long_run else {'runs': 100, 'loads': 30, 'forks': 10}
@@ -62,7 +66,7 @@ def test_threads_can_measure_peaks_of_each_kind_at_once(build_native, name, inst
     Sanitized programs emulate AMX, and end where its tiles are used before the operating system has been asked for them.
     """
     require_instruction_set(instruction_set, emulated=name == 'sanitized')
-    sets = () if name == 'thread-sanitized' else INSTRUCTION_SETS  # the measuring loops are the same in all; the kernels compile long
+    sets = () if name == 'thread-sanitized' else None  # all: the measuring loops are the same in all; the kernels compile long
     program = build_native('tests/csrc/peaks_test.cc', [*KERNEL_PARTS, 'peak'], name, sets)
     done = subprocess.run([program, instruction_set], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 0, done.stdout

@@ -67,9 +67,9 @@ def of_size(name, size, full=False):
     return {**width, **({'input_size': size} if name in SIZED else {})}
 
 
-def cases(names, *others):
-    """Return parameters for `pytest.mark.parametrize`, each a name, or a name and `others`; deep networks are for long runs."""
-    return [pytest.param(name, *others, marks=[pytest.mark.long] if name in _LONG | DEEPER else []) for name in names]
+def cases(names, *others, long=()):
+    """Return parameters for `pytest.mark.parametrize`, each a name, or a name and `others`; deep networks and `long` are for long runs."""
+    return [pytest.param(name, *others, marks=[pytest.mark.long] if name in {*_LONG, *DEEPER, *long} else []) for name in names]
 
 
 def layers_of(net, kind):

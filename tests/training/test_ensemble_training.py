@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from support.conversions import imported
+from support.long_runs import mostly_long
 from support.training_runs import (
     Runs,
     accuracy_on_test_digits,
@@ -143,7 +144,7 @@ def test_boosting_weights_the_images_by_the_errors_of_the_members_before(whole):
     assert bootstraps == [True, str(folder / 'image-weights-2.npy')]
 
 
-@pytest.mark.parametrize('kind, update', [('bagging', 2), ('boosting', UPDATES + 2)])
+@pytest.mark.parametrize('kind, update', mostly_long([('bagging', 2), ('boosting', UPDATES + 2)], ('bagging', 2)))
 def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, capsys, kind, update):
     expected, folder = whole[kind], tmp_path / 'run'
     number = interrupt_series(update, UPDATES, [*TINY, '--ensemble-training', kind], expected, folder, ['1-member', '2-member'])

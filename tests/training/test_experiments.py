@@ -404,6 +404,7 @@ TUNED = {
 }
 
 
+@pytest.mark.long
 def test_each_row_is_trained_with_the_value_whose_trial_run_was_best_on_validation_images(tmp_path):
     printed = printed_by(write_study(tmp_path, TUNED), '--out', tmp_path, '--rows', 'adam')
     folder = tmp_path / 'tiny' / 'adam'

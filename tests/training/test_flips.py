@@ -5,6 +5,7 @@ import signal
 import mxnet as mx
 import numpy as np
 import pytest
+from support.long_runs import mostly_long
 from support.small_networks import sequence
 from support.training_runs import OPTIONS, TINY, assert_equal_files, read_csv, train_apart, train_until
 
@@ -129,7 +130,7 @@ def test_a_run_writes_a_row_for_each_epoch_and_layer_and_a_plot(uninterrupted):
     assert (uninterrupted / 'flips.png').stat().st_size > 10000
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize('number', mostly_long([signal.SIGINT, signal.SIGKILL], signal.SIGKILL))
 def test_a_run_stopped_in_an_epoch_and_resumed_has_the_flips_of_the_uninterrupted_one(uninterrupted, tmp_path, number):
     train_until('epoch 2, update 4', number, *FLAGS, '--save-dir', tmp_path / 'run')
     assert len({row['epoch'] for row in read_csv(tmp_path / 'run' / 'flips.csv')}) == 1

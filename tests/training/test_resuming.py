@@ -33,7 +33,9 @@ pytest_plugins = ['support.training_runs']  # its fixtures
 @pytest.mark.parametrize(
     'kind, update, start',
     [
-        *((kind, 'epoch 2, update 1', start_command if kind == 'digits' else ForkedProgram) for kind in ('records', 'folders', 'digits')),
+        ('records', 'epoch 2, update 1', ForkedProgram),
+        ('folders', 'epoch 2, update 1', ForkedProgram),
+        pytest.param('digits', 'epoch 2, update 1', start_command, marks=pytest.mark.long),
         ('records', 'epoch 1, update 1', ForkedProgram),  # before the first checkpoint of an epoch
     ],
 )
@@ -149,7 +151,7 @@ IN_PLAN = ('2 operations of RandAugment of magnitude 9, random erasing with prob
             ('preset     meliusnet59', 'mixup-alpha 0.2'),
         ),
         ('records', CHANGED_IMAGES, IN_PLAN),
-        ('folders', CHANGED_IMAGES, IN_PLAN),
+        pytest.param('folders', CHANGED_IMAGES, IN_PLAN, marks=pytest.mark.long),
     ],
 )
 def test_runs_with_further_flags_resume_bit_for_bit_without_naming_them_again(data_flags, images, tmp_path, capsys, kind, flags, words):

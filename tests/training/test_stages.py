@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from support.long_runs import mostly_long
 from support.training_runs import (
     assert_equal_files,
     contents_of,
@@ -59,7 +60,7 @@ def test_three_networks_are_trained_and_each_starts_with_the_weights_of_the_one_
     assert rates == pytest.approx([0.002, 0.002, 0.0004]), 'digits have four times the rate of ImageNet, for a quarter of its batch'
 
 
-@pytest.mark.parametrize('update', [2, UPDATES + 3, 2 * UPDATES + 1])
+@pytest.mark.parametrize('update', mostly_long([2, UPDATES + 3, 2 * UPDATES + 1], UPDATES + 3))
 def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, capsys, update):
     stage = interrupt_series(update, UPDATES, TINY, whole, tmp_path / 'run', FOLDERS)
     printed = capsys.readouterr().out

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support.networks import cases
 from support.paths import ROOT
 
 from bmx_melius.__main__ import main
@@ -33,7 +34,7 @@ def test_every_network_has_stored_counts():
     assert set(COUNTS) == set(filter(has_counts, get_model_list())), 'run python tools/zoo_counts.py'
 
 
-@pytest.mark.parametrize('name', COUNTS)
+@pytest.mark.parametrize('name', cases(COUNTS))
 def test_stored_counts_are_those_of_the_network(name):
     assert COUNTS[name] == zoo_counts().count(name), 'run python tools/zoo_counts.py'
 

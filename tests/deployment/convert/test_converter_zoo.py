@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from support.conversions import imported, operators, programs
+from support.long_runs import some_long
 from support.networks import OF_ONE_DEPTH, cases, of_size
 from support.reference_network import read_reference_network
 from support.small_networks import initialized
@@ -30,6 +31,7 @@ from model_zoo.residual import ResidualNetwork
 
 pytest_plugins = ['support.conversions']  # its fixtures
 
+LAYERS_OF_OTHERS = 'alexnet_xnor', 'meliusnetb', 'meliusnetc', 'binary_densenet37_dilated', 'resnet18_recu'  # or large
 DENORMAL = 1e-40
 SMALL = 1, 3, 16, 16
 FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of one or two bits, but no binary layers in the engine
@@ -97,7 +99,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *cases([name for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in OF_OTHER_LAYERS], None),
+        *cases([name for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in OF_OTHER_LAYERS], None, long=LAYERS_OF_OTHERS),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -140,7 +142,7 @@ def check_one_operator(net, shape, convert, binary_layers, **tolerance):
         np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=tolerance['rtol'], atol=atol)
 
 
-@pytest.mark.parametrize('name', BASES)
+@pytest.mark.parametrize('name', some_long(BASES, 'resnet18_abcnet'))
 def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
     members = {'members': 2} if takes_option(name, 'members') else {}
     net = get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16), **members)
@@ -153,7 +155,7 @@ def test_networks_with_binary_weights_of_real_inputs_become_one_operator_that_gi
     check_one_operator(net, (1, 3, 64, 64), convert, REAL_INPUTS[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('name', TWO_BITS)
+@pytest.mark.parametrize('name', some_long(TWO_BITS, 'resnet18_lqnet_w1a2'))
 def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(name, convert):
     net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), SMALL, mx.init.Xavier())
     for key, parameter in net.collect_params().items():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.engines import assert_same_bits
 from support.exported_c import SANITIZED, bits_of_layers, compile_networks, exported, needs_gcc, reals
+from support.long_runs import mostly_long
 from support.packed import binary_conv, binary_layers, chain, conv, make_image, operation, sign, window
 from support.packed_networks import engine_of
 from support.random_programs import Maker, describe, numbers_beside_ties
@@ -28,7 +29,6 @@ pytestmark = needs_gcc
 POPCNT = ['-mpopcnt'] if platform.machine() == 'x86_64' else []  # the other way to count bits
 FMA = ['-mfma'] if platform.machine() == 'x86_64' else []
 SEEDS = {3: SANITIZED, 6: SANITIZED, 8: ['-O2'], 13: ['-O3', *POPCNT]}
-REPEATED = 6  # a seed of other programs with the flags of another
 SUPPORTED = [name for name in OPERATIONS if name not in UNSUPPORTED]
 
 
@@ -52,11 +52,11 @@ def compare(compiled, name, maker, program):
         assert_same_bits(found, values.reshape(len(values), -1), describe(program))
 
 
-@pytest.mark.parametrize('seed', [pytest.param(seed, marks=[pytest.mark.long] if seed == REPEATED else []) for seed in SEEDS])
+@pytest.mark.parametrize('seed', mostly_long(SEEDS, 3, 8))
 def test_random_programs_have_the_bits_of_the_interpreter_and_the_engine(seed, tmp_path, long_run):
     """Exact programs are compared with NumPy; others, whose sums depend on the order, with the engine."""
     engine.require_engine()
-    cases = list(random_programs(seed, 150 if long_run else 20))
+    cases = list(random_programs(seed, 150 if long_run else 8))
     networks = {name: exported(program, name) for name, _, program in cases}
     compiled = compile_networks(tmp_path, networks, SEEDS[seed])
     for case in cases:

@@ -9,6 +9,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.exported_c import FREESTANDING, exported, needs_gcc
+from support.long_runs import mostly_long
 from support.packed import binary_conv, binary_layers, chain, make_program, operation, window
 
 from bmx_melius import InputSpec, UserError
@@ -64,7 +65,7 @@ def _is_x86():
     return subprocess.run(['gcc', '-dumpmachine'], stdout=subprocess.PIPE, text=True).stdout.startswith('x86_64')
 
 
-@pytest.mark.parametrize('level', ['-Os', '-O2', '-O3'])
+@pytest.mark.parametrize('level', mostly_long(['-Os', '-O2', '-O3'], '-Os'))
 def test_no_library_function_is_called(level, tmp_path):
     """Also not memset or memcpy, which compilers put in place of loops."""
     functions, calls = [name for name in kernel_sources.names() if name not in STRUCTURES], []

@@ -52,7 +52,7 @@ def has_floats(network):
 
 @pytest.mark.parametrize('seed, flags', [(1, SANITIZED), (2, ['-O2'])])
 def test_random_programs_of_integers_contain_no_floats_and_equal_the_interpreter(seed, flags, tmp_path, long_run):
-    cases = list(pixel_programs(seed, 300 if long_run else 40))
+    cases = list(pixel_programs(seed, 300 if long_run else 20))
     networks = {name: exported(program, name, spec=maker.spec) for name, maker, program in cases}
     compiled = compile_networks(tmp_path, networks, flags)
     for name, maker, program in cases:

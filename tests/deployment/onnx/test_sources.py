@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.long_runs import some_long
 
 import bmx_melius as bmx
 from bmx_melius import UserError
@@ -22,6 +23,7 @@ REFUSED = {
     'recurrent': r'node /memory/GRU \(GRU\) has a state from one step to the next, for which there is no packed form',
     'birealnet-any-size': r'leaves the shape of its input input open \(1,3,\?,\?\)',
 }
+EXPORTED_AGAIN = [name for name in MODELS if name.endswith('-dynamo') and not name.startswith(('transformer', 'reactnet-a'))]
 OF_FEW_BITS = ('binary', 'low_bit', 'ternary')  # kinds of layers that are counted in the data
 
 
@@ -37,7 +39,7 @@ def softmax(x):
     return e / e.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize('name', [name for name in MODELS if name not in REFUSED])
+@pytest.mark.parametrize('name', some_long([name for name in MODELS if name not in REFUSED], *EXPORTED_AGAIN))
 def test_layers_of_a_model_are_packed_and_results_are_those_of_onnx_runtime(name, tmp_path):
     report = bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True)
     assert report.binary_layers == sum(MODELS[name].get(kind, 0) for kind in OF_FEW_BITS)

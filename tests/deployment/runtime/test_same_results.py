@@ -18,9 +18,18 @@ from model_zoo import get_model
 pytestmark = needs_engine
 
 SIZE = 64
+LAYERS_OF_OTHERS = (
+    'resnet18_benn',
+    'resnet18_lqnet_w1a2',
+    'resnet18_syq_w1a2',
+    'resnet18_hwgq',
+    'meliusnetb',
+    'meliusnetc',
+    'densenet_32bit',
+)
 
 
-@pytest.mark.parametrize('name', cases([*OF_ONE_DEPTH, 'mobilenet0.25']))
+@pytest.mark.parametrize('name', cases([*OF_ONE_DEPTH, 'mobilenet0.25'], long=LAYERS_OF_OTHERS))
 def test_logits_have_the_same_bits_with_all_instruction_sets_threads_and_batches(name, open_engine, export, tmp_path, long_run):
     narrow = of_size(name, SIZE) if name in OF_ONE_DEPTH else {}
     net = initialized(get_model(name, classes=10, **narrow), (1, 3, SIZE, SIZE), mx.init.Xavier())
