@@ -33,8 +33,13 @@ struct Lanes {  // documented in float_avx512.cc
 
     static Real add(Real a, Real b) { return vaddq_f32(a, b); }
     static Real multiply_add(Real a, Real b, Real c) { return vfmaq_f32(c, a, b); }
-    // fmax has other results for NaN and for zeros of different signs than the other instruction sets.
-    static Real max(Real a, Real b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+    // fmax has other results for NaN and for zeros of different signs than the other instruction sets. Clang would
+    // compute the selection between 0 and a number by it, were the comparison not hidden from it.
+    static Real max(Real a, Real b) {
+        uint32x4_t greater = vcgtq_f32(a, b);
+        asm("" : "+w"(greater));
+        return vbslq_f32(greater, a, b);
+    }
 
     static Real even(Real a, Real b) { return vuzp1q_f32(a, b); }
     static Real odd(Real a, Real b) { return vuzp2q_f32(a, b); }
