@@ -97,6 +97,11 @@ class Calls:
         self.constants.setdefault(name, Constant(name, type, np.ascontiguousarray(elements), self.operation))
         return name
 
+    def shared(self, name, elements, type):
+        """Return the name of an array with these elements, which layers share; add it if there is none."""
+        equal = (one for one in self.constants.values() if one.type == type and np.array_equal(one.content, elements))
+        return next((one.name for one in equal), None) or self.array(name, elements, type)
+
     def structure(self, name, type, **fields):
         """Add a structure of constants and return a pointer to it in C."""
         return self._structure(f'{name}_{self.operation}', type, fields)

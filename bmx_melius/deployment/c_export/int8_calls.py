@@ -5,6 +5,7 @@ import numpy as np
 from ..program.layer_weights import int8_weight_of
 from ..program.operation_table import MAX_BYTE, MAX_INT16, PADDING
 from .element_calls import FORMS, Elementwise
+from .packed_filters import packed_filters
 from .rescaling import limits_of, rescaling_of
 from .values import TYPES, fits_byte, kind_of, with_range
 
@@ -54,6 +55,20 @@ class Integers(Elementwise):
         piece, result = self._bytes(value), self.new(kind, shape.channels, shape, range_)
         extends = any(attributes[side] for side in PADDING)
         pad = operation.arrays['pad'].clip(0, MAX_BYTE).astype('u1')
+        taps, kinds = attributes['kernel_h'] * attributes['kernel_w'], {'result': kind, 'form': rescaling.form}
+        depthwise = taps > 1 and x.channels == groups > 1
+        largest = max([_limited(piece.range, MAX_BYTE)[1], *(pad.tolist() if extends else ())])
+        packed = None if depthwise else packed_filters(operation, largest)
+        if packed is None:
+            filters, kinds['filter'] = {'weights': self.to.array('weights', weight.transpose(0, 2, 3, 1), 'int8_t')}, 'i8'
+        else:
+            kinds['filter'] = packed.kind
+            filters = {
+                'weights': self.to.array('weights', packed.codes, 'uint32_t'),
+                'levels': self.to.shared('levels', packed.levels, 'int8_t' if packed.kind == 'codes' else 'uint32_t'),
+                'level_bits': packed.bits,
+                'codes': packed.in_word,
+            }
         layer = self.to.structure(
             'int8_conv',
             'bmx_int8_conv',
@@ -61,18 +76,18 @@ class Integers(Elementwise):
             groups=groups,
             inputs=x.channels // groups,
             outputs=shape.channels // groups,
-            weights=self.to.array('weights', weight.transpose(0, 2, 3, 1), 'int8_t'),
+            **filters,
             pad=self.to.array('pad', pad, 'uint8_t') if extends else 'NULL',
             constants=self.to.array('constants', rescaling.numbers, 'int32_t'),
             rescaling='{' + ', '.join(map(str, rescaling.fields().values())) + '}',
         )
-        taps, kinds = attributes['kernel_h'] * attributes['kernel_w'], {'result': kind, 'form': rescaling.form}
-        if taps > 1 and x.channels == groups > 1:
+        if depthwise:
             window = self.new('i32', 2 * taps, self.pixel)
+            del kinds['filter']
             self.to.call('bmx_int8_depthwise_result_form', layer, piece, piece.stride, window, result, result.stride, **kinds)
             return [result]
         window = self.new('u8', taps * x.channels // groups, self.pixel) if taps > 1 or extends else 'NULL'
-        self.to.call('bmx_int8_conv_result_form', layer, piece, piece.stride, window, result, result.stride, **kinds)
+        self.to.call('bmx_int8_conv_result_form_filter', layer, piece, piece.stride, window, result, result.stride, **kinds)
         return [result]
 
     @FORMS.of('multi_threshold')

@@ -18,10 +18,11 @@ KINDS = {  # of the types in the name of a template
     'signed': tuple(kind for kind in TYPES if kind != 'u8'),
     'result': tuple(TYPES),
     'weight': ('f32', 'f16', 'levels'),
+    'filter': ('i8', 'codes', 'pairs1', 'pairs2', 'pairs3', 'pairs4'),
     'sum': ('i32', 'i64'),
     'form': ('split', 'wide'),  # of a rescaling
 }
-_TYPES = {**TYPES, 'f16': 'uint16_t', 'i64': 'int64_t'}
+_TYPES = {**TYPES, 'f16': 'uint16_t', 'i64': 'int64_t', 'i8': 'int8_t', **dict.fromkeys(KINDS['filter'][1:], 'uint32_t')}
 
 # Before functions that the network calls, and some that are better not inlined. A test compiles a network that GCC 12.2
 # otherwise breaks, on x86-64 and on ARM.
@@ -32,8 +33,13 @@ _OPAQUE = """\
 #define BMX_OPAQUE __attribute__((noinline, noclone))
 #else
 #define BMX_OPAQUE
+#endif
+#if defined(__GNUC__)
+#define BMX_INLINE inline __attribute__((always_inline))
+#else
+#define BMX_INLINE inline
 #endif"""
-_DEFINED = re.compile(r'^(?:(?:BMX_OPAQUE )?static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
+_DEFINED = re.compile(r'^(?:(?:BMX_(?:OPAQUE|INLINE) )?static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
 _USED = re.compile(r'\bbmx_\w+')
 _BYTES = re.compile(r'^// code: (\d+) bytes\n', re.MULTILINE)
 

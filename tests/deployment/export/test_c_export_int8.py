@@ -230,3 +230,53 @@ def test_a_cortex_m0_gives_the_results_of_the_interpreter_without_functions_for_
         found = np.fromfile(folder / 'outputs.bin', DTYPES[output.type]).reshape(2, -1)
         expected = reference.run(program, [maker.spec.normalized(pixels)])[0]
         np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=describe(program))
+
+
+def packed_layer(channels, filters, groups, kernel, levels, largest):
+    """Return a layer of few levels of bytes up to `largest`, for `chain`. The sums of its first filter are the largest ones."""
+    random, bits = np.random.RandomState(filters), (len(levels) - 1).bit_length()
+    table = np.int8([*levels, *[0] * (2**bits - len(levels))])[None]
+    codes = random.rand(bits, filters, channels // groups * kernel**2) < 0.5
+    codes[:, 0] = np.abs(table[0].astype(int)).argmax() >> np.arange(bits)[:, None] & 1
+    numbers = {'multiplier': np.full(filters, 1 << 8, np.int32), 'offset': np.full(filters, 77, np.int32)}
+    pad = random.randint(0, largest + 1, channels).astype('i4')
+    arrays = {'codes': codes.reshape(bits, -1), 'levels': table, 'pad': pad, **numbers}
+    attributes = {'bits': bits, 'groups': groups, 'shift': 8, 'result_min': -(1 << 14), 'result_max': 1 << 14}
+    return operation('level_int8_conv', arrays=arrays, out_channels=filters, **attributes, **window(kernel, pad=kernel // 2))
+
+
+@pytest.mark.parametrize(
+    'levels, largest, kind, layer',
+    [
+        ((-1, 1), 255, 'pairs1', (129, 33, 1, 1)),
+        ((8, -8), 255, 'pairs1', (21, 64, 1, 3)),  # the sums of 16 codes have 16 bits
+        ((-9, 8), 255, 'codes', (21, 64, 1, 3)),
+        ((-127, 0, 93), 3, 'pairs2', (45, 33, 3, 3)),
+        ((-127, 0, 93), 255, 'codes', (45, 33, 3, 3)),
+        (range(-4, 4), 255, 'pairs3', (21, 64, 1, 3)),
+        (range(-100, 60, 20), 255, 'codes', (129, 33, 1, 1)),
+        (range(-32, 0, 2), 255, 'pairs4', (45, 33, 3, 3)),
+        (range(-33, -1, 2), 255, 'codes', (21, 64, 1, 3)),
+    ],
+)
+def test_weights_of_few_levels_keep_their_bits(levels, largest, kind, layer, tmp_path):
+    """Each word has the weights of a pair of filters; with an odd number of filters, the last one is a pair with itself."""
+    channels, filters, groups, kernel = layer
+    layer, whole = packed_layer(*layer, levels, largest), np.full(channels, 256, np.int32)
+    rounding = {'multiplier': whole, 'offset': 0 * whole}
+    program = chain((channels, 4, 5), operation('rescale', arrays=rounding, shift=8, result_min=0, result_max=largest), layer)
+    network = exported(program, 'net')
+    assert f'bmx_products_{kind}(' in network.files['net.c'] and 'bmx_products_i8(' not in network.files['net.c']
+    sizes = dict(re.findall(r'static const \w+ (\w+)_2\[(\d+)\]', network.files['net_weights.h']))
+    bits = layer.attributes['bits']
+    assert int(sizes['levels']) == 2 ** (bits if kind == 'codes' else 2 * bits)
+    assert int(sizes['weights']) == groups * -(-filters // groups // 2) * -(-channels // groups * kernel**2 // (16 // bits))
+    images = np.random.RandomState(0).randint(0, largest + 1, (3, channels, 4, 5)).astype('f')
+    images[0] = largest
+    (found,) = compile_networks(tmp_path, {'net': network}).run('net', [images])
+    np.testing.assert_array_equal(found, reference.run(program, [images])[0].reshape(3, -1))
+
+
+def test_few_weights_of_few_levels_stay_bytes():
+    program = chain((3, 4, 4), packed_layer(3, 2, 1, 1, (-1, 0, 1), 255))
+    assert 'static const int8_t weights_1[6]' in exported(program, 'net').files['net_weights.h']

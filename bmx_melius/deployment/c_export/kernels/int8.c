@@ -37,7 +37,7 @@ static inline int32_t bmx_rescaled_split(const bmx_rescaling* rescaling, const i
 }
 
 // The sum has 64 bits. The second constant is the summand without the rounding, divided by 2^split, and `shift` is 8.
-// code: 94 bytes
+// code: 98 bytes
 static inline int32_t bmx_rescaled_wide(const bmx_rescaling* rescaling, const int32_t* constants, int32_t n) {
     const int64_t product = (int64_t)n * constants[0] >> rescaling->split;
     const int64_t y = (product + constants[1] + 128) >> 8;
@@ -87,19 +87,105 @@ static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, co
     }
 }
 
-// Computes the sums of the products of bytes and the weights of two filters. It is a function of its own, so that
-// the loop has all registers of a Cortex-M0.
-// code: 38 bytes
-BMX_OPAQUE static void bmx_int8_products(const uint8_t* x, const int8_t* filter, const int8_t* next, int32_t length,
-                                         int32_t* sums) {
+// Computes the sums of the products of bytes and the weights of two filters, or of one twice if it is the only one left.
+// Returns the filter after them. It is a function of its own, so that the loop has all registers of a Cortex-M0.
+// code: 44 bytes
+BMX_OPAQUE static const int8_t* bmx_products_i8(const bmx_int8_conv* layer, const uint8_t* x, const int8_t* filter,
+                                                int32_t length, int32_t left, int32_t* sums) {
+    const int8_t* next = left > 1 ? filter + length : filter;
     int32_t first = 0, second = 0;
-    while (--length >= 0) {
-        const int32_t byte = x[length];
-        first += byte * filter[length];
-        second += byte * next[length];
+    (void)layer;
+    for (int32_t i = length; --i >= 0;) {
+        const int32_t byte = x[i];
+        first += byte * filter[i];
+        second += byte * next[i];
     }
     sums[0] = first;
     sums[1] = second;
+    return next + length;
+}
+
+// The weights of a pair of filters are a code: the number of the first one's level, and below it the second one's. The
+// codes of a word begin in its highest bits.
+// code: 98 bytes
+BMX_OPAQUE static const uint32_t* bmx_products_codes(const bmx_int8_conv* layer, const uint8_t* x,
+                                                     const uint32_t* codes, int32_t length, int32_t left,
+                                                     int32_t* sums) {
+    const int8_t* levels = layer->levels;
+    const int32_t bits = layer->level_bits, down = 32 - bits;
+    int32_t first = 0, second = 0;
+    (void)left;
+    for (; length > 0; length -= layer->codes) {
+        const uint8_t* end = x + (length < layer->codes ? length : layer->codes);
+        uint32_t word = *codes++;
+        do {
+            const int32_t byte = *x++;
+            first += byte * levels[word >> down];
+            word <<= bits;
+            second += byte * levels[word >> down];
+            word <<= bits;
+        } while (x != end);
+    }
+    sums[0] = first;
+    sums[1] = second;
+    return codes;
+}
+
+// The same, where the products of the codes of a word have sums of 16 bits. The levels of both weights of a code are in
+// one number, first + 2^16 second, so that one product has both. `bits`, of a code, is a constant wherever this is
+// called: a Cortex-M0 has no register left for it.
+BMX_INLINE static const uint32_t* bmx_products_of(const bmx_int8_conv* layer, const uint8_t* x, const uint32_t* codes,
+                                                  int32_t length, int32_t* sums, int32_t bits) {
+    const uint32_t* levels = layer->levels;
+    int32_t first = 0, second = 0;
+    for (; length > 0; length -= 32 / bits) {
+        const uint8_t* end = x + (length < 32 / bits ? length : 32 / bits);
+        uint32_t word = *codes++, sum = 0;
+        do {
+            uint32_t level = levels[word >> (32 - bits)];
+            word <<= bits;
+            level *= *x++;
+            sum += level;
+        } while (x != end);
+        const int32_t low = (int16_t)sum;
+        first += low;
+        second += (int32_t)(sum - (uint32_t)low) >> 16;
+    }
+    sums[0] = first;
+    sums[1] = second;
+    return codes;
+}
+
+// code: 82 bytes
+BMX_OPAQUE static const uint32_t* bmx_products_pairs1(const bmx_int8_conv* layer, const uint8_t* x,
+                                                      const uint32_t* codes, int32_t length, int32_t left,
+                                                      int32_t* sums) {
+    (void)left;
+    return bmx_products_of(layer, x, codes, length, sums, 2);
+}
+
+// code: 82 bytes
+BMX_OPAQUE static const uint32_t* bmx_products_pairs2(const bmx_int8_conv* layer, const uint8_t* x,
+                                                      const uint32_t* codes, int32_t length, int32_t left,
+                                                      int32_t* sums) {
+    (void)left;
+    return bmx_products_of(layer, x, codes, length, sums, 4);
+}
+
+// code: 82 bytes
+BMX_OPAQUE static const uint32_t* bmx_products_pairs3(const bmx_int8_conv* layer, const uint8_t* x,
+                                                      const uint32_t* codes, int32_t length, int32_t left,
+                                                      int32_t* sums) {
+    (void)left;
+    return bmx_products_of(layer, x, codes, length, sums, 6);
+}
+
+// code: 82 bytes
+BMX_OPAQUE static const uint32_t* bmx_products_pairs4(const bmx_int8_conv* layer, const uint8_t* x,
+                                                      const uint32_t* codes, int32_t length, int32_t left,
+                                                      int32_t* sums) {
+    (void)left;
+    return bmx_products_of(layer, x, codes, length, sums, 8);
 }
 
 // Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
@@ -126,15 +212,15 @@ BMX_OPAQUE static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_
 // Computes a convolution of the map of bytes `x`. `taps` has room for the bytes of a window of a group; it is NULL if
 // the window is a pixel of the map.
 // code: 350 bytes
-static void bmx_int8_conv_result_form(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride, uint8_t* taps,
-                                      result_t* y, int32_t y_stride) {
+static void bmx_int8_conv_result_form_filter(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride,
+                                             uint8_t* taps, result_t* y, int32_t y_stride) {
     const bmx_window* window = &layer->window;
     const int32_t length = window->kernel_h * window->kernel_w * layer->inputs;
     for (int32_t row = 0; row < window->rows; ++row) {
         const bmx_taps rows = bmx_tap_rows(window, row);
         for (int32_t column = 0; column < window->columns; ++column, y += y_stride) {
             const bmx_taps columns = bmx_tap_columns(window, column);
-            const int8_t* filter = layer->weights;
+            const filter_t* filter = layer->weights;
             const int32_t* constants = layer->constants;
             result_t* to = y;
             for (int32_t group = 0, first = 0; group < layer->groups; ++group, first += layer->inputs) {
@@ -145,13 +231,11 @@ static void bmx_int8_conv_result_form(const bmx_int8_conv* layer, const uint8_t*
                     from = x + (rows.first * window->width + columns.first) * x_stride + first;
                 }
                 for (int32_t left = layer->outputs; left > 0; left -= 2) {
-                    const int8_t* next = left > 1 ? filter + length : filter;
                     int32_t sums[2];
-                    bmx_int8_products(from, filter, next, length, sums);
+                    filter = bmx_products_filter(layer, from, filter, length, left, sums);
                     for (int32_t i = 0; i < 2 && i < left; ++i, constants += layer->rescaling.step) {
                         *to++ = (result_t)bmx_rescaled_form(&layer->rescaling, constants, sums[i]);
                     }
-                    filter = next + length;
                 }
             }
         }

@@ -1,10 +1,12 @@
 // Parameters of the kernels. `value_t` and `result_t` stand for the types of inputs and results, float or integers: a
 // function whose name contains `_value` or `_result` is copied into an exported network once for each type that it
-// uses. `signed_t` stands for types of negative numbers, too, `sum_t` for integers of 32 or 64 bits.
+// uses. `signed_t` stands for types of negative numbers, too, `sum_t` for integers of 32 or 64 bits,
+// `filter_t` for what weights of 8-bit layers are stored in.
 #include <stddef.h>
 #include <stdint.h>
 
-#define BMX_OPAQUE  // before functions that are not inlined
+#define BMX_OPAQUE         // before functions that are not inlined
+#define BMX_INLINE inline  // before functions that are always inlined
 
 typedef float value_t;
 
@@ -13,6 +15,8 @@ typedef float result_t;
 typedef float signed_t;
 
 typedef int32_t sum_t;
+
+typedef int8_t filter_t;
 
 // Maps are stored with the channels of a pixel next to one another. A span describes channels of all pixels of two
 // maps.
@@ -60,7 +64,9 @@ typedef struct {
 typedef struct {
     bmx_window window;
     int32_t groups, inputs, outputs;  // inputs and outputs of each group
-    const int8_t* weights;            // [groups][outputs][kernel_h][kernel_w][inputs]
+    const void* weights;  // int8_t [groups][outputs][kernel_h][kernel_w][inputs]; or words of codes of pairs of outputs
+    const void* levels;   // of codes, otherwise NULL
+    int32_t level_bits, codes;        // bits of the number of a level, and codes in a word
     const uint8_t* pad;               // of each channel outside the map; NULL if windows do not extend beyond it
     const int32_t* constants;         // of the rescaling of each output
     bmx_rescaling rescaling;
