@@ -87,8 +87,8 @@ static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, co
     }
 }
 
-// Computes the sums of the products of bytes and the weights of two filters, or of one twice if it is the only one left.
-// Returns the filter after them. It is a function of its own, so that the loop has all registers of a Cortex-M0.
+// Computes the sums of the products of bytes and the weights of two filters, or of one twice if it is the only one
+// left. Returns the filter after them. It is a function of its own, so that the loop has all registers of a Cortex-M0.
 // code: 44 bytes
 BMX_OPAQUE static const int8_t* bmx_products_i8(const bmx_int8_conv* layer, const uint8_t* x, const int8_t* filter,
                                                 int32_t length, int32_t left, int32_t* sums) {

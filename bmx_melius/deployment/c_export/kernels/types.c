@@ -66,9 +66,9 @@ typedef struct {
     int32_t groups, inputs, outputs;  // inputs and outputs of each group
     const void* weights;  // int8_t [groups][outputs][kernel_h][kernel_w][inputs]; or words of codes of pairs of outputs
     const void* levels;   // of codes, otherwise NULL
-    int32_t level_bits, codes;        // bits of the number of a level, and codes in a word
-    const uint8_t* pad;               // of each channel outside the map; NULL if windows do not extend beyond it
-    const int32_t* constants;         // of the rescaling of each output
+    int32_t level_bits, codes;  // bits of the number of a level, and codes in a word
+    const uint8_t* pad;         // of each channel outside the map; NULL if windows do not extend beyond it
+    const int32_t* constants;   // of the rescaling of each output
     bmx_rescaling rescaling;
 } bmx_int8_conv;
 
