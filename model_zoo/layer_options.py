@@ -81,6 +81,24 @@ class NetworkOptions(LayerOptions):
     init_features: int = 64
 
 
+@dataclasses.dataclass(frozen=True)
+class FloatOptions(LayerOptions):
+    """Options of networks without binary layers: `bits` is 32.
+
+    Attributes
+    ----------
+    init_features : int
+        Channels after the first convolution, of which those of the other layers are multiples.
+    """
+
+    bits: int = FULL_PRECISION
+    init_features: int = 16
+
+    def __post_init__(self):
+        if self.bits != FULL_PRECISION or self.weight_bits not in (None, FULL_PRECISION):
+            raise UserError(f'this network has no binary layers: bits and weight_bits must be 32, not {self.bits} and {self.weight_bits}')
+
+
 # Arguments of `BinaryConv2D` that `approximation='xnor'` determines.
 _SCALING = ('no_offset', 'apply_scaling', 'scaling_gradient')
 

@@ -8,9 +8,12 @@ down, before the map; if their number is odd, the padding is one stride larger t
 
 Along an axis of odd size, the windows of TensorFlow and MXNet are the same. No stock operator can depend on the size of its input, so a
 network with this padding accepts only images whose maps have even sizes up to the last layer of stride 2 (`SamePadded`).
+
+Float networks that are published for one size of images are padded by an operator of their own before the layer (`padded_for`), which
+computes nothing in vain and becomes the padding of the packed layer.
 """
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence, Tuple
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
@@ -45,6 +48,43 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
         return layer(padding=before)
     layers = nn.HybridSequential(prefix='')
     layers.add(layer(padding=before + strides), DropFirst())
+    return layers
+
+
+class ZeroPadding(HybridBlock):
+    """Add zeros before and after the rows and the columns: (N, C, H, W) -> (N, C, top + H + bottom, left + W + right).
+
+    `widths` are (top, bottom) and (left, right).
+    """
+
+    def __init__(self, widths: Sequence[Tuple[int, int]], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._widths = (0,) * 4 + tuple(width for pair in widths for width in pair)
+
+    def hybrid_forward(self, F, x):
+        return F.pad(x, mode='constant', pad_width=self._widths)
+
+
+def padded_for(size: Sequence[int], layer: Callable[..., HybridBlock], kernel_size: Sequence[int], strides: Sequence[int]) -> HybridBlock:
+    """Return a float convolution that is padded as ``same`` of TensorFlow for maps of one size.
+
+    Parameters
+    ----------
+    size : sequence of int
+        Height and width of its input, or other numbers with the same remainders after division by the strides.
+    layer : callable (padding=...) -> HybridBlock
+        Creates the convolution.
+    kernel_size, strides : sequence of int
+        Of the convolution.
+    """
+    widths = []
+    for length, kernel, stride in zip(size, kernel_size, strides):
+        zeros = max(kernel - (length % stride or stride), 0)
+        widths.append((zeros // 2, zeros - zeros // 2))
+    if all(before == after for before, after in widths):
+        return layer(padding=tuple(before for before, _ in widths))
+    layers = nn.HybridSequential(prefix='')
+    layers.add(ZeroPadding(widths), layer(padding=0))
     return layers
 
 

@@ -1,4 +1,4 @@
-"""Residual networks of 18 and 34 layers: ResNetE, Bi-Real Net, ResNets of BMXNet-v2, and ResNets with the layers of other methods.
+"""Residual networks: ResNetE, Bi-Real Net, ResNets of BMXNet-v2, ResNets with the layers of other methods, and ResNet-8 of MLPerf Tiny.
 
 All share one structure (He et al. 2016, arXiv:1512.03385): a float stem, up to four stages of 3x3 layers with residual shortcuts, each of
 which halves the map and doubles the channels, and a float output layer. They differ in the rows of `NETWORKS`.
@@ -38,10 +38,10 @@ from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from . import units
-from .layer_options import NetworkOptions
+from .layer_options import FloatOptions, NetworkOptions
 from .padding import padded_features
 from .registry import BMXNET_V2, CIFAR, IMAGENET, register
-from .stems import add_stem, norm_activation_pool, norm_pool, pool_norm
+from .stems import KERAS_NORM, add_stem, norm_activation_pool, norm_pool, pool_norm
 from .units import MethodOptions, Part, ResNetOptions, UnitPlace, chain
 from .zoo_network import ZooNetwork
 
@@ -493,6 +493,19 @@ NETWORKS = {
     'resnet20_recu': _of_cifar(**_RECU, shortcut=units.averaged_shortcut, options=dataclasses.replace(units.CIFAR_OPTIONS, **_UP_TO_ONE)),
     'resnet{}_adabin': _activated(**_ADABIN, shortcut=units.pooled_shortcut, options=MethodOptions(**_UP_TO_ONE)),
     'resnet20_adabin': _of_cifar(**_ADABIN, options=dataclasses.replace(units.CIFAR_OPTIONS, **_UP_TO_ONE)),
+    # Banbury et al. 2021, MLPerf Tiny Benchmark, with the widths of its code (github.com/mlcommons/tiny) up to version 1.3.
+    'resnet8': ResidualRow(
+        units.float_unit,
+        units_per_block=2,
+        shortcut=units.biased_projection,
+        after_sum=units.relu,
+        stem=units.biased_stem,
+        options=FloatOptions(norm_kwargs=KERAS_NORM),
+        depths={8: (2, 2, 2)},
+        source='arXiv:2106.07597',
+        classes=10,
+        input_shape=CIFAR,
+    ),
     'reactnet{}': ResidualRow(
         units.reactnet_unit,
         after_sum=lambda place, options: RPReLU(place.channels),

@@ -23,8 +23,8 @@ from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import FULL_PRECISION
 
-from .layer_options import NetworkOptions, QuantizerOptions
-from .padding import average_pool, padded
+from .layer_options import FloatOptions, NetworkOptions, QuantizerOptions
+from .padding import average_pool, padded, padded_for
 from .stems import End, add_stem, norm_activation_pool
 
 # --- options --------------------------------------------------------------------------------------------------------------------------
@@ -216,6 +216,11 @@ class PaddedChannels(HybridBlock):
         return concat(F, first, x, last)
 
 
+def biased_projection(place: UnitPlace, options: FloatOptions) -> HybridBlock:
+    """Return a float 1x1 convolution with the stride of the place, and a bias in place of a BN (ResNet-8 of MLPerf Tiny)."""
+    return nn.Conv2D(place.channels, 1, place.stride, in_channels=place.in_channels)
+
+
 def _padded_to(place):
     before = (place.channels - place.in_channels) // 2
     return PaddedChannels(before, place.channels - place.in_channels - before)
@@ -334,6 +339,17 @@ def convolution_and_norm(layer: Type[BinaryConv2D], **arguments: Any) -> Part:
 def norm_and_convolution(layer: Type[BinaryConv2D]) -> Part:
     """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
     return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
+
+
+def float_unit(place: UnitPlace, options: FloatOptions) -> HybridBlock:
+    """Return a float convolution with a bias and a BN, and a ReLU if no addition follows (ResNet-8 of MLPerf Tiny).
+
+    Zeros are added as in TensorFlow for maps whose height and width are multiples of the stride.
+    """
+    kernel, strides = (3, 3), (place.stride, place.stride)
+    conv = functools.partial(nn.Conv2D, place.channels, kernel, strides, in_channels=place.in_channels)
+    activation = None if place.ends_block else nn.Activation('relu')
+    return chain(padded_for(strides, conv, kernel, strides), options.norm(), activation)
 
 
 PLAIN = {'scale': False, 'center': False}  # a normalization without learned numbers
@@ -480,3 +496,9 @@ def real_to_binary_stem(features: nn.HybridSequential, options: GatedOptions) ->
     """Add a stem with BN, PReLU or ReLU, and max pooling."""
     activation = {'activation': PReLU} if options.stem_prelu else {}
     return add_stem(features, options, functools.partial(norm_activation_pool, **activation))
+
+
+def biased_stem(features: nn.HybridSequential, options: FloatOptions) -> int:
+    """Add a 3x3 convolution with a bias, BN and ReLU (ResNet-8 of MLPerf Tiny)."""
+    features.add(nn.Conv2D(options.init_features, 3, padding=1), options.norm(), nn.Activation('relu'))
+    return 1

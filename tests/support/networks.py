@@ -2,8 +2,9 @@
 
 import pytest
 
+from bmx_melius.nn.quantizers import FULL_PRECISION
 from model_zoo import get_model_list
-from model_zoo.registry import takes_option
+from model_zoo.registry import find, takes_option
 from model_zoo.residual import NETWORKS
 
 SIZED = (
@@ -33,6 +34,7 @@ DEEPER |= {
     'vgg_small_irnet',
     'vgg_small_recu',
 }
+FLOAT = [name for name in get_model_list() if getattr(find(name).options, 'bits', None) == FULL_PRECISION]  # without binary layers
 OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
 NARROW = (
     'abcnet',

@@ -14,7 +14,7 @@ import pytest
 from mxnet import nd
 from support.conversions import imported, operators, programs
 from support.long_runs import some_long
-from support.networks import OF_ONE_DEPTH, cases, of_size
+from support.networks import FLOAT, OF_ONE_DEPTH, cases, of_size
 from support.reference_network import read_reference_network
 from support.small_networks import initialized
 
@@ -99,7 +99,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *cases([name for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in OF_OTHER_LAYERS], None, long=LAYERS_OF_OTHERS),
+        *cases([name for name in OF_ONE_DEPTH if name not in FLOAT and name not in OF_OTHER_LAYERS], None, long=LAYERS_OF_OTHERS),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -190,9 +190,8 @@ def test_networks_with_float_activations_become_one_operator_of_float_layers(nam
 
 @pytest.mark.parametrize('name', cases(name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'))  # it would have 58 million float weights
 def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert, long_run):
-    bits = {} if name.endswith('_32bit') else {'bits': 32}
     stem, size = ({'initial_layers': 'thumbnail'}, 16) if takes_option(name, 'initial_layers') else ({}, 64)
-    net = get_model(name, classes=10, **stem, **bits, **of_size(name, size, full=long_run))
+    net = get_model(name, classes=10, bits=32, **stem, **of_size(name, size, full=long_run))
     check_one_operator(initialized(net, (1, 3, size, size), mx.init.Xavier()), (1, 3, size, size), convert, 0, rtol=1e-4, atol=1e-4)
 
 

@@ -71,9 +71,10 @@ LARGE = [
     ('real_to_binary18', 32, {}),
     ('resnet18_xnor', 16, {'initial_layers': 'thumbnail'}),
 ]
-NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions; and residual sums of floats, PReLU, gates, ELU, means
+NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions; padding at one end; sums of floats, PReLU, gates, ELU, means
     ('meliusnet_flex', 32, SMALL),
     ('mobilenet0.25', 32, None),
+    ('resnet8', 32, None),
     *(pytest.param(*network, marks=pytest.mark.long) for network in LARGE),
 ]
 

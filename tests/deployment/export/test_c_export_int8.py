@@ -123,9 +123,10 @@ SMALL = {
     'growth_rate': 32,
     'init_features': 32,
 }
-NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions
+NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions; padding at one end
     ('meliusnet_flex', SMALL),
     ('mobilenet0.25', {}),
+    ('resnet8', {}),
     *(pytest.param(name, of_size(name, 32), marks=pytest.mark.long) for name in ('quicknet_small', 'reactnet18', 'real_to_binary18')),
 ]
 

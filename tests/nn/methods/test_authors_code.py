@@ -20,7 +20,7 @@ from bmx_melius.nn.methods.recu import ReCUConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
-from model_zoo import quicknet
+from model_zoo import get_model, quicknet
 from model_zoo.registry import find
 from model_zoo.residual import NETWORKS, Residual, ResidualArchitecture, ResidualNetwork
 from model_zoo.units import UnitPlace
@@ -246,6 +246,7 @@ CHANGED_WEIGHTS = {  # as after each update
         ('strong_baseline', 'binary', lambda: residual('resnet{}_strong_baseline', 16, 16, 1, 1, **LARQ)),
         ('strong_baseline', 'binary, stride 2', lambda: residual('resnet{}_strong_baseline', 32, 16, 2, 2, **LARQ)),
         ('strong_baseline', 'stem', lambda: stem('resnet{}_strong_baseline', **LARQ)),
+        ('tiny', 'resnet8', lambda: get_model('resnet8')),
         ('syq', 'eta 0', lambda: SYQConv2D(6, 3, padding=1)),  # with the threshold 0, so that all weights have two values, as in the paper
         ('ttq', 'layer', lambda: TTQConv2D(6, 3, padding=1)),
         ('xnor_net', 'layer', lambda: sequence(nn.BatchNorm(epsilon=1e-4), XNORConv2D(3, 3, 1, 1, use_bias=True, **UNPADDED))),
