@@ -82,17 +82,23 @@ class NetworkOptions(LayerOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class FloatOptions(LayerOptions):
-    """Options of networks without binary layers: `bits` is 32.
+class WidthOptions(LayerOptions):
+    """Options of networks whose stem is a part of the network.
 
     Attributes
     ----------
     init_features : int
-        Channels after the first convolution, of which those of the other layers are multiples.
+        Channels after the stem, of which those of the other layers are multiples.
     """
 
-    bits: int = FULL_PRECISION
     init_features: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatOptions(WidthOptions):
+    """Options of networks without binary layers: `bits` is 32."""
+
+    bits: int = FULL_PRECISION
 
     def __post_init__(self):
         if self.bits != FULL_PRECISION or self.weight_bits not in (None, FULL_PRECISION):

@@ -1,11 +1,14 @@
-"""Binary networks on the base of MobileNet: ReActNet-A (arXiv:2003.03488) and BNext (arXiv:2211.12933).
+"""Networks in the form of MobileNet: ReActNet-A (arXiv:2003.03488), BNext (arXiv:2211.12933), and of MLPerf Tiny (arXiv:2106.07597).
 
-A 3x3 convolution of stride 2, then blocks of a binary 3x3 layer, which keeps the number of channels, and one or two binary 1x1 layers, of
-which two are concatenated where the channels double (Liu et al. 2020, section 4.1 and figure 5). Blocks whose channels double, but for the
-first one, halve the map. ReActNet has a shortcut around each layer; those of BNext are in its parts.
+A convolution of stride 2, then blocks of a 3x3 layer, which keeps the number of channels, and a 1x1 layer. Blocks whose channels double,
+but for the first one, halve the map. In MobileNet for visual wake words and DS-CNN for keywords, of MLPerf Tiny, the 3x3 layer is
+depthwise, and float also where the 1x1 layer is binary. In ReActNet and BNext both layers are binary, with one or two 1x1 layers, of which
+two are concatenated where the channels double (Liu et al. 2020, section 4.1 and figure 5); ReActNet has a shortcut around each layer,
+those of BNext are in its parts.
 """
 
 import dataclasses
+import functools
 from typing import Any, Callable, Optional, Tuple
 
 from mxnet.gluon import HybridBlock, nn
@@ -15,11 +18,11 @@ from bmx_melius.nn.channelwise import PReLU, Shift
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.nn.methods.reactnet import RPReLU
 
-from .layer_options import NetworkOptions
+from .layer_options import FloatOptions, LayerOptions, NetworkOptions, WidthOptions
 from .padding import average_pool, padded_features
 from .registry import register
-from .stems import add_stem, norm_pool
-from .units import BNextLayer, UnitPlace, chain
+from .stems import KERAS_NORM, add_stem, norm_pool
+from .units import BNextLayer, UnitPlace, chain, float_convolution, float_stem
 from .zoo_network import ZooNetwork
 
 
@@ -30,6 +33,24 @@ class MobileOptions(NetworkOptions):
     initial_layers: str = 'mobilenet'
     init_features: int = 32
     clip_threshold: Optional[float] = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SpectrogramOptions(WidthOptions):
+    """Arguments of `model_zoo.get_model` for keyword spotters.
+
+    Attributes
+    ----------
+    spectrogram : tuple (int, int)
+        Frames and coefficients of the input, its height and width.
+    """
+
+    spectrogram: Tuple[int, int] = (49, 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatSpectrogramOptions(FloatOptions, SpectrogramOptions):
+    """Arguments of `model_zoo.get_model` for keyword spotters without binary layers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +65,61 @@ class MobileArchitecture:
         The block with the number `index`, from 1.
     tail : callable (channels) -> HybridBlock or None
         The layer between the last block and the pooling.
+    stem : callable (features, options) -> int
+        Adds the layers before the first block, returns their total stride.
+    dropout : tuple (float, float)
+        Shares of the elements that are dropped in training after the stem and before the pooling.
     """
 
     widths: Tuple[int, ...]
     block: Callable[..., HybridBlock]
     tail: Optional[Callable[[int], HybridBlock]] = None
+    stem: Callable[[nn.HybridSequential, Any], int] = functools.partial(add_stem, end=norm_pool, normalized=True)
+    dropout: Tuple[float, float] = (0, 0)
+
+
+def _depthwise(place, options, **layer):
+    width, strides = place.in_channels, (place.stride, place.stride)
+    return float_convolution(width, options, (3, 3), strides, groups=width, in_channels=width, **layer)
+
+
+class SeparableBlock(nn.HybridSequential):
+    """A depthwise 3x3 and a 1x1 convolution, both float with a bias, BN and ReLU (MLPerf Tiny). As `ReActNetBlock`."""
+
+    def __init__(self, place: UnitPlace, options: WidthOptions, index: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.add(_depthwise(place, options), nn.Activation('relu'))
+            self.add(float_convolution(place.channels, options, (1, 1), in_channels=place.in_channels), nn.Activation('relu'))
+
+
+class ReActNetPoints(HybridBlock):
+    """One or two 1x1 layers, each RSign, convolution and BN with a shortcut, concatenated, and an RPReLU.
+
+    Parameters
+    ----------
+    place : UnitPlace
+        Of the block; its channels are as many as those of its input, or twice as many.
+    options : LayerOptions
+
+    Input (N, in_channels, H, W); output (N, channels, H, W).
+    """
+
+    def __init__(self, place: UnitPlace, options: LayerOptions, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        width = place.in_channels
+        point = UnitPlace(width, width, 1, place.total_stride, kernel_size=1)
+        with self.name_scope():
+            self.shift = Shift(width)
+            self.points = nn.HybridSequential(prefix='')
+            for _ in range(place.channels // width):
+                self.points.add(chain(point.binary_conv(options, **BIREAL_CONVOLUTION), options.norm()))
+            self.activation = RPReLU(place.channels)
+
+    def hybrid_forward(self, F, x):
+        shifted = self.shift(x)
+        parts = [layer(shifted) + x for layer in self.points]
+        return self.activation(concat(F, *parts) if len(parts) > 1 else parts[0])
 
 
 class ReActNetBlock(HybridBlock):
@@ -58,33 +129,34 @@ class ReActNetBlock(HybridBlock):
     ----------
     place : UnitPlace
         Of the block; its channels are as many as those of its input, or twice as many.
-    options : NetworkOptions
+    options : LayerOptions
     index : int
         Number of the block.
 
     Input (N, in_channels, H, W); output (N, channels, H / stride, W / stride), rounded up.
     """
 
-    def __init__(self, place: UnitPlace, options: NetworkOptions, index: int, **kwargs: Any) -> None:
+    def __init__(self, place: UnitPlace, options: LayerOptions, index: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         width = place.in_channels
         first = dataclasses.replace(place, channels=width)
-        point = UnitPlace(width, width, 1, place.total_stride, kernel_size=1)
         with self.name_scope():
             self.first = chain(Shift(width), first.binary_conv(options, **BIREAL_CONVOLUTION), options.norm())
             self.pool = average_pool(place.stride) if place.stride > 1 else None
-            self.first_activation = RPReLU(width)
-            self.shift = Shift(width)
-            self.points = nn.HybridSequential(prefix='')
-            for _ in range(place.channels // width):
-                self.points.add(chain(point.binary_conv(options, **BIREAL_CONVOLUTION), options.norm()))
-            self.activation = RPReLU(place.channels)
+            self.activation = RPReLU(width)
+            self.points = ReActNetPoints(place, options)
 
     def hybrid_forward(self, F, x):
-        x = self.first_activation(self.first(x) + (self.pool(x) if self.pool else x))
-        shifted = self.shift(x)
-        parts = [layer(shifted) + x for layer in self.points]
-        return self.activation(concat(F, *parts) if len(parts) > 1 else parts[0])
+        return self.points(self.activation(self.first(x) + (self.pool(x) if self.pool else x)))
+
+
+class BinarySeparableBlock(nn.HybridSequential):
+    """A float depthwise 3x3 convolution with BN, and the binary 1x1 layers of ReActNet. As `ReActNetBlock`."""
+
+    def __init__(self, place: UnitPlace, options: WidthOptions, index: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.add(_depthwise(place, options, use_bias=False), ReActNetPoints(place, options))
 
 
 class BNextBlock(HybridBlock):
@@ -106,14 +178,17 @@ class BNextBlock(HybridBlock):
         return concat(F, *parts) if len(parts) > 1 else parts[0]
 
 
-class BinaryMobileNet(ZooNetwork):
-    """Input (N, 3, H, W), output (N, classes) logits."""
+class MobileNet(ZooNetwork):
+    """Input (N, 3, H, W), output (N, classes) logits; with the option `spectrogram` (N, 1, frames, coefficients)."""
 
-    def __init__(self, architecture: MobileArchitecture, options: MobileOptions, classes: int = 1000, **kwargs: Any) -> None:
+    def __init__(self, architecture: MobileArchitecture, options: Any, classes: int = 1000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        after_stem, before_pooling = architecture.dropout
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
-            total_stride = add_stem(features, options, norm_pool, normalized=True)
+            total_stride = architecture.stem(features, options)
+            if after_stem:
+                features.add(nn.Dropout(after_stem))
             widths = [options.init_features * width for width in (1, *architecture.widths)]
             for index, (channels, wider) in enumerate(zip(widths, widths[1:]), start=1):
                 stride = 2 if wider != channels and index > 1 else 1
@@ -121,9 +196,17 @@ class BinaryMobileNet(ZooNetwork):
                 features.add(architecture.block(UnitPlace(wider, channels, stride, total_stride), options, index))
             if architecture.tail:
                 features.add(architecture.tail(widths[-1]))
-            features.add(nn.GlobalAvgPool2D(), nn.Flatten())
+            if before_pooling:
+                features.add(nn.Dropout(before_pooling))
+            features.add(_pooling(options), nn.Flatten())
             self.features = padded_features(features, total_stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=widths[-1])
+
+
+def _pooling(options):
+    """Return the pooling to one element: of spectrograms over half their frames and coefficients, rounded down, as in MLPerf Tiny."""
+    size = getattr(options, 'spectrogram', None)
+    return nn.AvgPool2D(tuple(length // 2 for length in size)) if size else nn.GlobalAvgPool2D()
 
 
 MOBILENET = (2, 4, 4, 8, 8, *(16,) * 6, 32, 32)
@@ -137,7 +220,38 @@ BNEXTS = {
     'bnext_l': ((2, *(4,) * 4, *(8,) * 4, *(16,) * 16, *(32,) * 4), 64),
 }
 
-register('reactnet_a', BinaryMobileNet, MobileArchitecture(MOBILENET, ReActNetBlock), MobileOptions(), **_OF_REACTNET)
+register('reactnet_a', MobileNet, MobileArchitecture(MOBILENET, ReActNetBlock), MobileOptions(), **_OF_REACTNET)
 for _name, (_widths, _features) in BNEXTS.items():
     _options = MobileOptions(init_features=_features, clip_threshold=1.5)
-    register(_name, BinaryMobileNet, MobileArchitecture(_widths, BNextBlock, PReLU), _options, **_OF_BNEXT)
+    register(_name, MobileNet, MobileArchitecture(_widths, BNextBlock, PReLU), _options, **_OF_BNEXT)
+
+# MLPerf Tiny: the float networks have the layers of its code; in the binary ones, which are of this project, ReActNet's 1x1 layers.
+_of_mlperf_tiny = functools.partial(register, build=MobileNet, source='arXiv:2106.07597')
+_for_wake_words = functools.partial(_of_mlperf_tiny, classes=2, input_shape=(3, 96, 96))
+_for_keywords = functools.partial(_of_mlperf_tiny, classes=12, input_shape=(1, 49, 10))
+_halving = functools.partial(float_stem, strides=(2, 2))
+_of_keywords = functools.partial(_halving, kernel_size=(10, 4))
+_FLOAT, _BINARY = {'norm_kwargs': KERAS_NORM}, {'clip_threshold': 1.0}
+
+_for_wake_words(
+    'mobilenet_vww',
+    architecture=MobileArchitecture(MOBILENET, SeparableBlock, stem=_halving),
+    options=FloatOptions(init_features=8, **_FLOAT),
+)
+_for_wake_words(
+    'binary_mobilenet_vww',
+    architecture=MobileArchitecture(MOBILENET, BinarySeparableBlock, stem=functools.partial(_halving, activation=False)),
+    options=WidthOptions(init_features=8, **_BINARY),
+)
+_for_keywords(
+    'ds_cnn',
+    architecture=MobileArchitecture((1,) * 4, SeparableBlock, stem=_of_keywords, dropout=(0.2, 0.4)),
+    options=FloatSpectrogramOptions(init_features=64, **_FLOAT),
+)
+_for_keywords(
+    'binary_ds_cnn',
+    architecture=MobileArchitecture(
+        (1,) * 4, BinarySeparableBlock, stem=functools.partial(_of_keywords, activation=False), dropout=(0.2, 0.4)
+    ),
+    options=SpectrogramOptions(init_features=64, **_BINARY),
+)

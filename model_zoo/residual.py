@@ -32,13 +32,12 @@ from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.ir_net import IRNetConv2D
 from bmx_melius.nn.methods.lq_net import LQConv2D
-from bmx_melius.nn.methods.reactnet import RPReLU
 from bmx_melius.nn.methods.recu import ReCUConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from . import units
-from .layer_options import FloatOptions, NetworkOptions
+from .layer_options import FloatOptions, NetworkOptions, WidthOptions
 from .padding import padded_features
 from .registry import BMXNET_V2, CIFAR, IMAGENET, register
 from .stems import KERAS_NORM, add_stem, norm_activation_pool, norm_pool, pool_norm
@@ -346,6 +345,8 @@ _RECU = {'unit': units.convolution_and_norm(ReCUConv2D), **_hard_tanh, 'source':
 _ADABIN = {'unit': units.convolution_and_norm(AdaBinConv2D), **_maxout, 'source': 'arXiv:2208.08084', 'preset': 'adabin'}
 _UP_TO_ONE = {'clip_threshold': 1.0}
 
+_of_mlperf_tiny = functools.partial(ResidualRow, depths={8: (2, 2, 2)}, source='arXiv:2106.07597', classes=10, input_shape=CIFAR)
+
 _prelu_stem_end = functools.partial(norm_activation_pool, activation=PReLU)
 
 NETWORKS = {
@@ -493,22 +494,24 @@ NETWORKS = {
     'resnet20_recu': _of_cifar(**_RECU, shortcut=units.averaged_shortcut, options=dataclasses.replace(units.CIFAR_OPTIONS, **_UP_TO_ONE)),
     'resnet{}_adabin': _activated(**_ADABIN, shortcut=units.pooled_shortcut, options=MethodOptions(**_UP_TO_ONE)),
     'resnet20_adabin': _of_cifar(**_ADABIN, options=dataclasses.replace(units.CIFAR_OPTIONS, **_UP_TO_ONE)),
-    # Banbury et al. 2021, MLPerf Tiny Benchmark, with the widths of its code (github.com/mlcommons/tiny) up to version 1.3.
-    'resnet8': ResidualRow(
+    # Banbury et al. 2021, MLPerf Tiny Benchmark, with the widths of its paper, and with the layers of ReActNet.
+    'resnet8': _of_mlperf_tiny(
         units.float_unit,
         units_per_block=2,
         shortcut=units.biased_projection,
         after_sum=units.relu,
-        stem=units.biased_stem,
+        stem=units.float_stem,
         options=FloatOptions(norm_kwargs=KERAS_NORM),
-        depths={8: (2, 2, 2)},
-        source='arXiv:2106.07597',
-        classes=10,
-        input_shape=CIFAR,
+    ),
+    'binary_resnet8': _of_mlperf_tiny(
+        units.reactnet_unit,
+        after_sum=units.rprelu,
+        stem=functools.partial(units.float_stem, activation=False),
+        options=WidthOptions(clip_threshold=1.0),
     ),
     'reactnet{}': ResidualRow(
         units.reactnet_unit,
-        after_sum=lambda place, options: RPReLU(place.channels),
+        after_sum=units.rprelu,
         stem=functools.partial(add_stem, end=norm_pool),
         options=MethodOptions(clip_threshold=1.0),
         source='arXiv:2003.03488',

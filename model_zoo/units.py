@@ -6,7 +6,7 @@ scales. `model_zoo.residual` composes networks of these parts and explains how t
 
 import dataclasses
 import functools
-from typing import Any, Callable, Mapping, Optional, Sequence, Type
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -18,12 +18,13 @@ from bmx_melius.nn.methods.adabin import Maxout
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.nn.methods.bnext import BNextConv2D, Recoupling
 from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
+from bmx_melius.nn.methods.reactnet import RPReLU
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import FULL_PRECISION
 
-from .layer_options import FloatOptions, NetworkOptions, QuantizerOptions
+from .layer_options import FloatOptions, LayerOptions, NetworkOptions, QuantizerOptions, WidthOptions
 from .padding import average_pool, padded, padded_for
 from .stems import End, add_stem, norm_activation_pool
 
@@ -341,15 +342,26 @@ def norm_and_convolution(layer: Type[BinaryConv2D]) -> Part:
     return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
 
 
-def float_unit(place: UnitPlace, options: FloatOptions) -> HybridBlock:
-    """Return a float convolution with a bias and a BN, and a ReLU if no addition follows (ResNet-8 of MLPerf Tiny).
+def float_convolution(
+    channels: int,
+    options: WidthOptions,
+    kernel_size: Tuple[int, int],
+    strides: Tuple[int, int] = (1, 1),
+    size: Sequence[int] = (),
+    **layer: Any,
+) -> HybridBlock:
+    """Return a float convolution and a BN, as in MLPerf Tiny; `layer` are further arguments of the convolution, such as `groups`.
 
-    Zeros are added as in TensorFlow for maps whose height and width are multiples of the stride.
+    Zeros are added as in TensorFlow for maps of `size`; without it for those whose height and width are multiples of the strides.
     """
-    kernel, strides = (3, 3), (place.stride, place.stride)
-    conv = functools.partial(nn.Conv2D, place.channels, kernel, strides, in_channels=place.in_channels)
-    activation = None if place.ends_block else nn.Activation('relu')
-    return chain(padded_for(strides, conv, kernel, strides), options.norm(), activation)
+    conv = functools.partial(nn.Conv2D, channels, kernel_size, strides, **layer)
+    return chain(padded_for(size or strides, conv, kernel_size, strides), options.norm())
+
+
+def float_unit(place: UnitPlace, options: FloatOptions) -> HybridBlock:
+    """Return a float convolution with a bias and a BN, and a ReLU if no addition follows (ResNet-8 of MLPerf Tiny)."""
+    conv = float_convolution(place.channels, options, (3, 3), (place.stride, place.stride), in_channels=place.in_channels)
+    return chain(conv, None if place.ends_block else nn.Activation('relu'))
 
 
 PLAIN = {'scale': False, 'center': False}  # a normalization without learned numbers
@@ -464,6 +476,11 @@ def maxout_after_sum(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     return Maxout(place.channels)
 
 
+def rprelu(place: UnitPlace, options: LayerOptions) -> HybridBlock:
+    """Return the RPReLU of ReActNet."""
+    return RPReLU(place.channels)
+
+
 def norm_and_relu(place: UnitPlace, options: NetworkOptions) -> HybridBlock:
     """Return BN and ReLU."""
     return chain(options.norm(), nn.Activation('relu'))
@@ -498,7 +515,16 @@ def real_to_binary_stem(features: nn.HybridSequential, options: GatedOptions) ->
     return add_stem(features, options, functools.partial(norm_activation_pool, **activation))
 
 
-def biased_stem(features: nn.HybridSequential, options: FloatOptions) -> int:
-    """Add a 3x3 convolution with a bias, BN and ReLU (ResNet-8 of MLPerf Tiny)."""
-    features.add(nn.Conv2D(options.init_features, 3, padding=1), options.norm(), nn.Activation('relu'))
-    return 1
+def float_stem(
+    features: nn.HybridSequential,
+    options: WidthOptions,
+    kernel_size: Tuple[int, int] = (3, 3),
+    strides: Tuple[int, int] = (1, 1),
+    activation: bool = True,
+) -> int:
+    """Add a convolution and a BN, as in MLPerf Tiny, and with `activation` a ReLU and a bias."""
+    size = getattr(options, 'spectrogram', ())
+    features.add(float_convolution(options.init_features, options, kernel_size, strides, size, use_bias=activation))
+    if activation:
+        features.add(nn.Activation('relu'))
+    return max(strides)

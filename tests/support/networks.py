@@ -23,6 +23,7 @@ DEEPER = {'quicknet_large', 'resnet34_benn', 'binary_vgg13', 'binary_vgg16', 'bi
 DEEPER |= {pattern.format(34) for pattern in NETWORKS if '{}' in pattern} - _LONG
 # the layers of one network and the structure of another
 DEEPER |= {
+    'binary_mobilenet_vww',
     'bnext18',
     'bnext_s',
     'bnext_m',
@@ -66,7 +67,8 @@ def of_size(name, size, full=False):
         width = {'init_features': 32, 'growth_rate': 32}
     else:
         width = {'init_features': 16}
-    return {**width, **({'input_size': size} if name in SIZED else {})}
+    spectrogram = {'spectrogram': (size, size)} if takes_option(name, 'spectrogram') else {}
+    return {**width, **spectrogram, **({'input_size': size} if name in SIZED else {})}
 
 
 def cases(names, *others, long=()):

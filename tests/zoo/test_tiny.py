@@ -10,7 +10,7 @@ from bmx_melius import UserError
 from model_zoo import get_model
 from model_zoo.registry import find
 
-MILLIONS_OF_MACS = {'resnet8': 12.5}  # Banbury et al. 2021, arXiv:2106.07597
+MILLIONS_OF_MACS = {'resnet8': 12.5, 'mobilenet_vww': 7.5, 'ds_cnn': 2.7}  # Banbury et al. 2021, arXiv:2106.07597
 
 
 @pytest.mark.parametrize('name', MILLIONS_OF_MACS)

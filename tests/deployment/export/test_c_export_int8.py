@@ -128,6 +128,7 @@ NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions; padd
     ('mobilenet0.25', {}),
     ('resnet8', {}),
     *(pytest.param(name, of_size(name, 32), marks=pytest.mark.long) for name in ('quicknet_small', 'reactnet18', 'real_to_binary18')),
+    ('binary_ds_cnn', {'spectrogram': (32, 32)}),
 ]
 
 

@@ -61,6 +61,11 @@ def small_mobile(name, *widths, **changes):
     return network.build(architecture, dataclasses.replace(network.options, conv_kwargs=UNPADDED, **changes), classes=5)
 
 
+def without_dropout():
+    network = find('ds_cnn')
+    return network.build(dataclasses.replace(network.architecture, dropout=(0, 0)), network.options, classes=network.classes)
+
+
 def small_vgg(name, number):
     network = find(name)
     arguments = {key: value for key, value in network.architecture.arguments.items() if key != 'slope_at_start'}
@@ -247,6 +252,8 @@ CHANGED_WEIGHTS = {  # as after each update
         ('strong_baseline', 'binary, stride 2', lambda: residual('resnet{}_strong_baseline', 32, 16, 2, 2, **LARQ)),
         ('strong_baseline', 'stem', lambda: stem('resnet{}_strong_baseline', **LARQ)),
         ('tiny', 'resnet8', lambda: get_model('resnet8')),
+        ('tiny', 'mobilenet_vww', lambda: get_model('mobilenet_vww')),
+        ('tiny', 'ds_cnn', without_dropout),
         ('syq', 'eta 0', lambda: SYQConv2D(6, 3, padding=1)),  # with the threshold 0, so that all weights have two values, as in the paper
         ('ttq', 'layer', lambda: TTQConv2D(6, 3, padding=1)),
         ('xnor_net', 'layer', lambda: sequence(nn.BatchNorm(epsilon=1e-4), XNORConv2D(3, 3, 1, 1, use_bias=True, **UNPADDED))),
