@@ -9,10 +9,13 @@ those of BNext are in its parts.
 
 import dataclasses
 import functools
+from numbers import Integral
 from typing import Any, Callable, Optional, Tuple
 
+import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
+from bmx_melius.errors import UserError
 from bmx_melius.nn.channels import concat
 from bmx_melius.nn.channelwise import PReLU, Shift
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
@@ -179,10 +182,13 @@ class BNextBlock(HybridBlock):
 
 
 class MobileNet(ZooNetwork):
-    """Input (N, 3, H, W), output (N, classes) logits; with the option `spectrogram` (N, 1, frames, coefficients)."""
+    """Input (N, 3, H, W), output (N, classes) logits; with the option `spectrogram` (N, 1, frames, coefficients) of this size only."""
 
     def __init__(self, architecture: MobileArchitecture, options: Any, classes: int = 1000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._spectrogram = getattr(options, 'spectrogram', None)
+        if self._spectrogram is not None and not _are_lengths(self._spectrogram):
+            raise UserError(f'spectrogram must be two whole numbers above 1, frames and coefficients, not {self._spectrogram!r}')
         after_stem, before_pooling = architecture.dropout
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
@@ -198,14 +204,27 @@ class MobileNet(ZooNetwork):
                 features.add(architecture.tail(widths[-1]))
             if before_pooling:
                 features.add(nn.Dropout(before_pooling))
-            features.add(_pooling(options), nn.Flatten())
+            features.add(_pooling(self._spectrogram), nn.Flatten())
             self.features = padded_features(features, total_stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=widths[-1])
 
+    def _check_size(self, x):
+        size = self._spectrogram
+        if size and isinstance(x, mx.nd.NDArray) and x.shape[2:] != tuple(size):
+            raise UserError(
+                f'this network was built for spectrograms of {size[0]} x {size[1]}, not {" x ".join(map(str, x.shape[2:]))}: for others '
+                'build it with spectrogram=(frames, coefficients), an argument of get_model'
+            )
 
-def _pooling(options):
+
+def _are_lengths(numbers):
+    """Return whether `numbers` are two numbers of which the halves, rounded down, are the size of a window."""
+    is_pair = isinstance(numbers, (list, tuple)) and len(numbers) == 2
+    return is_pair and all(isinstance(number, Integral) and number > 1 for number in numbers)
+
+
+def _pooling(size):
     """Return the pooling to one element: of spectrograms over half their frames and coefficients, rounded down, as in MLPerf Tiny."""
-    size = getattr(options, 'spectrogram', None)
     return nn.AvgPool2D(tuple(length // 2 for length in size)) if size else nn.GlobalAvgPool2D()
 
 

@@ -27,3 +27,18 @@ def test_a_network_has_the_parameters_of_the_authors_code_and_the_operations_of_
 def test_a_float_network_cannot_be_made_binary(arguments):
     with pytest.raises(UserError, match='this network has no binary layers: bits and weight_bits must be 32'):
         get_model('resnet8', **arguments)
+
+
+@pytest.mark.parametrize('spectrogram', [49, (49,), (49, 10, 1), (49, 1), (49.0, 10), 'x'])
+def test_a_spectrogram_without_frames_and_coefficients_is_refused(spectrogram):
+    with pytest.raises(UserError, match='spectrogram must be two whole numbers above 1, frames and coefficients, not'):
+        get_model('ds_cnn', spectrogram=spectrogram)
+
+
+@pytest.mark.parametrize('name', ['ds_cnn', 'binary_ds_cnn'])
+def test_a_keyword_spotter_accepts_spectrograms_of_its_size_only(name):
+    net = get_model(name, spectrogram=[98, 40], init_features=8)
+    net.initialize()
+    assert net(nd.zeros((2, 1, 98, 40))).shape == (2, 12)
+    with pytest.raises(UserError, match='built for spectrograms of 98 x 40, not 49 x 10'):
+        net(nd.zeros((2, 1, 49, 10)))
