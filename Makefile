@@ -74,6 +74,9 @@ test-wheel: $(NATIVE) $(VENV)/.ready-wheel ## install the wheel in dist into new
 fuzz: $(NATIVE) $(VENV)/.ready-fuzz ## fuzz the readers of files for 8 minutes (ARGS='--minutes 60 packed'; installs clang by apt-get if root)
 	$(BIN)/python -W ignore tools/run_fuzzers.py $(ARGS)
 
+check-weights: $(NATIVE) ## evaluate the networks that ship on all test images of their cards (downloads Fashion-MNIST, 31 MB)
+	$(BIN)/python -W ignore benchmarks/trained_networks.py $(ARGS)
+
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
 

@@ -14,6 +14,8 @@ from native_build import COMMANDS, extensions  # noqa: E402
 WITH_MXNET = 'python_version < "3.12"'
 VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
 README = HERE / 'README.md'
+# A wheel stays small: pictures of cards and large weights for training are only in the repository.
+WEIGHTS = (path for path in (HERE / 'model_zoo' / 'weights').iterdir() if path.suffix != '.png' and path.stat().st_size < 1 << 20)
 SERVICE = ['starlette>=0.40,<2', 'uvicorn>=0.30,<1', 'h11>=0.14,<1', 'python-multipart>=0.0.18,<0.1', 'prometheus-client>=0.17,<1']
 # Newer versions need NumPy 2, without declaring it.
 PARQUET = [f'pyarrow>=14,<26 ; {WITH_MXNET}', 'pyarrow>=14,<27']
@@ -52,7 +54,7 @@ setup(
             'py.typed',
             'serving/page.html',
         ],
-        'model_zoo': ['counts.json', 'published.json', 'py.typed', 'weights/*'],
+        'model_zoo': ['counts.json', 'published.json', 'py.typed', *sorted(f'weights/{path.name}' for path in WEIGHTS)],
     },
     ext_modules=extensions(),
     cmdclass=COMMANDS,

@@ -183,8 +183,8 @@ def card(row, evaluation, best, binary, epochs, trained_on):
 from model_zoo import get_model, packed
 import bmx_melius as bmx
 
-session = bmx.Session(packed('{row.name}'))                # the packed network, without MXNet's arithmetic
-net = get_model('{row.name}', pretrained=True)             # the same weights as a Gluon block, for fine-tuning
+session = bmx.Session(packed('{row.name}'))  # the packed network, without MXNet's arithmetic
+net = get_model('{row.name}', pretrained=True)  # the same weights as a Gluon block, for fine-tuning
 ```
 
 `bmx-melius predict {row.name} IMAGE` classifies images.

@@ -100,7 +100,12 @@ def check_network(network, folder, conversion):
 def export(folder, conversion):
     """Pack the network with these arguments and export it. Return what the export printed."""
     run_command([*PYTHON, '-m', 'bmx_melius', 'convert', *conversion])
-    text = run_command([*PYTHON, '-m', 'bmx_melius', 'export-c', folder / 'packed', folder, '--name', NAME, '--json'])
+    return exported_facts(folder, folder / 'packed')
+
+
+def exported_facts(folder, packed):
+    """Export a packed network to a folder. Return what the export printed, and facts that follow from it."""
+    text = run_command([*PYTHON, '-m', 'bmx_melius', 'export-c', packed, folder, '--name', NAME, '--json'])
     facts = json.loads(text)
     facts['binary_layers'] = sum(layer['operation'] == 'binary_conv' for layer in facts['layers'])
     facts['has_floats'] = any(FLOATS.search(pathlib.Path(path).read_text()) for path in facts['files'])
@@ -216,7 +221,7 @@ def instructions(facts, output, processor):
     for value, ticks in re.findall(r'^layer (\d+) ticks (\d+) $', output, re.MULTILINE):
         counts[names[int(value)]] += scale * int(ticks)
     layers = ', '.join(f'{name} {count:.2f}' for name, count in counts.items())
-    return f'{scale * int(re.match("stack [0-9]+ ticks ([0-9]+) ", output)[1]):.2f} million instructions for a digit: {layers}'
+    return f'{scale * int(re.match("stack [0-9]+ ticks ([0-9]+) ", output)[1]):.2f} million instructions for an image: {layers}'
 
 
 def sections_of(path):

@@ -84,7 +84,10 @@ class StoredNetwork:
     def _checked(self, file):
         path = os.path.join(self.folder, file)
         if not os.path.isfile(path):
-            raise UserError(f'{path} is missing, a file of the weights of {self.name}: install bmx-melius again')
+            raise UserError(
+                f'{path} is missing, a file of the weights of {self.name}: install bmx-melius again. Weights for training of 1 MB and more '
+                'are not in a wheel: copy the file from model_zoo/weights of the repository'
+            )
         checksum = sha256(path)
         if checksum != self.files[file]['sha256']:
             raise UserError(

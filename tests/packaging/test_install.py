@@ -15,6 +15,8 @@ import pytest
 from support.paths import ROOT
 from support.terminals import in_terminal
 
+from bmx_melius.files.stored_networks import read_table
+
 SHIPPED = ('bmx_melius', 'model_zoo', 'tools', 'train_imagenet.py', 'setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE')
 UNINTERESTING = shutil.ignore_patterns('*.so', '__pycache__')
 
@@ -156,6 +158,14 @@ def test_an_installation_has_the_published_figures_and_the_page_of_the_service(s
     assert done.returncode == 0, done.stderr
     for shipped in ('model_zoo/published.json', 'model_zoo/weights/networks.json', 'bmx_melius/serving/page.html'):
         assert (tmp_path / 'built' / shipped).read_bytes() == (ROOT / shipped).read_bytes()
+
+
+def test_an_installation_has_the_packed_networks_and_at_most_3_mb_of_weights(source, tmp_path):
+    assert set_up(source, 'build_py', '--build-lib', str(tmp_path / 'built')).returncode == 0
+    folder = tmp_path / 'built' / 'model_zoo' / 'weights'
+    for network in read_table(folder):
+        assert network.packed() == str(folder / network.name)
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 3_000_000
 
 
 def test_a_source_distribution_has_all_that_a_build_needs(source):

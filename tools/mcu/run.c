@@ -85,7 +85,7 @@ void trace(const void* words, uint32_t count) {
     }
 }
 
-enum { kMaxLayers = 64 };
+enum { kMaxLayers = 256 };
 static uint32_t layer_value[kMaxLayers], layer_begin[kMaxLayers], layers;
 
 void begin_layer(uint32_t value) {
