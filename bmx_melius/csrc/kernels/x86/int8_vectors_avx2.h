@@ -282,12 +282,50 @@ const uint8_t* weights_of(const Int8Blocks& blocks, int block) {
     return reinterpret_cast<const uint8_t*>(blocks.weights) + block * 4 * kInt8Lanes;
 }
 
+// Computes one pixel, all kCount blocks at once, so that their weights are read one after the other, as they are in
+// memory. The outputs of each block are its lanes.
+template <class Products, int kPeriod, int kCount>
+void convolve_pixel(const Int8Row& row, const Int8Blocks& blocks) {
+    using Weights = typename Products::Weights;
+    __m256i sums[kCount][2];
+    unrolled<kCount>([&](auto block) BMX_INLINED { sums[block][0] = sums[block][1] = _mm256_setzero_si256(); });
+    const uint8_t* weights = weights_of(blocks, 0);
+    for (int tap = 0; tap < row.tap_count; ++tap) {
+        const uint8_t* from = row.x + 4 * blocks.first_word + row.taps[tap];
+        for (int word = 0; word < blocks.words; ++word, from += 4 * kPeriod, weights += kCount * 4 * kInt8Lanes) {
+            const typename Products::Activations activations(repeated<kPeriod>(from));
+            unrolled<kCount>([&](auto block) BMX_INLINED {
+                Products::add(sums[block][0], activations, Weights(weights + 2 * block * Weights::kBytes));
+                Products::add(sums[block][1], activations, Weights(weights + (2 * block + 1) * Weights::kBytes));
+            });
+        }
+    }
+    unrolled<kCount>([&](auto block) BMX_INLINED {
+        const NarrowHalf low(blocks.rescaling.from(block * kInt8Lanes));
+        const NarrowHalf high(blocks.rescaling.from(block * kInt8Lanes + kHalfLanes));
+        store_block(row, blocks, OutputOrder(blocks, block, true), block, 0, low(sums[block][0]), high(sums[block][1]));
+    });
+}
+
+// Computes one pixel of as many blocks as there are.
+template <class Products, int kPeriod, int kCount = kInt8Blocks>
+void convolve_single_pixel(const Int8Row& row, const Int8Blocks& blocks) {
+    if (blocks.count == kCount) {
+        convolve_pixel<Products, kPeriod, kCount>(row, blocks);
+    } else if constexpr (kCount > 1) {
+        convolve_single_pixel<Products, kPeriod, kCount - 1>(row, blocks);
+    }
+}
+
 // Computes one block after the other, so that its weights are read from the first-level cache.
 template <class Products, int kPeriod>
 void convolve_each_block(const Int8Row& row, const Int8Blocks& blocks) {
     using Weights = typename Products::Weights;
     using Prepared = typename Products::PreparedWeights;
     constexpr int kPreparedSteps = 160, kLeastPixels = 4 * Products::kPixels;  // that justify preparation
+    if (kPeriod == 1 && row.pixels == 1) {
+        return convolve_single_pixel<Products, kPeriod>(row, blocks);
+    }
     const ptrdiff_t step_bytes = blocks.count * 4 * kInt8Lanes;
     const int steps = row.tap_count * blocks.words;
     for (int block = 0; block < blocks.count; ++block) {
