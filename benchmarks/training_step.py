@@ -23,9 +23,9 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
+from environments import python_with
 from peer_networks import NAMES, process_bytes
 
 # Libraries to compare with -> their packages.
@@ -113,21 +113,10 @@ def mxnet_operators():
         mx.nd.CachedOp = class_of_graphs
 
 
-def python_with(peer):
-    """Return the Python of the environment of a library, among the temporary files, which is made if it is not there."""
-    folder = pathlib.Path(tempfile.gettempdir(), f'bmx-melius-{peer}')
-    python = folder / 'bin' / 'python'
-    if not (folder / 'complete').exists():
-        subprocess.run([sys.executable, '-m', 'venv', folder], check=True)
-        subprocess.run([python, '-m', 'pip', 'install', '--quiet', *PEERS[peer]], check=True, stdout=sys.stderr)
-        (folder / 'complete').touch()
-    return python
-
-
 def peer_step(peer, model, batch_size, input_size, threads, update):
     """Return a function that makes a step in another library and returns its wall time, processor time and the memory until then."""
     worker = pathlib.Path(__file__).with_name(f'{peer}_training.py')
-    command = [python_with(peer), worker, model, *map(str, (batch_size, input_size, threads, int(update)))]
+    command = [python_with(peer, PEERS[peer]), worker, model, *map(str, (batch_size, input_size, threads, int(update)))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def step():
