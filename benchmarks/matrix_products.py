@@ -2,9 +2,9 @@
 
     python benchmarks/matrix_products.py
 
-A weight of N x N numbers times 1 column and 64, as a layer that reads real numbers, or rounds them to bytes and multiplies integers. All forms
-run in turns, ONNX Runtime in a process and an environment of its own, which is made at the first time. Printed are the least time of each in
-milliseconds and the median, and for those of ONNX Runtime the ratio of both to our form of the same bits and kind of inputs.
+A weight of N x N numbers times 1 column and 64, as a layer that reads real numbers, or rounds them to bytes and multiplies integers.
+All forms run in turns, ONNX Runtime in a process and an environment of its own, which is made at the first time. Printed are the least
+time of each in milliseconds and the median, and for those of ONNX Runtime the ratio of both to our form of the same bits and inputs.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def runner_of(kind, bits, size):
         operations = [Operation('conv', (0,), {**attributes, 'has_bias': 0, 'half': 0}, {'weight': weight.astype('f')[:, :, None, None]})]
     else:
         operations = [Operation('level_conv', (0,), {**attributes, 'has_bias': 0}, {**arrays, 'scale': np.ones(size, 'f')})]
-    # Two tokens are not the size of a run: the program accepts any number of them.
+    # The size at conversion: the program accepts any number of columns.
     program = Program([Value(REAL_KIND, size, 1, 2, False)], operations, [len(operations)])
     runner = Runner(program, program.to_words())
     x = inputs_of(size, 2)
@@ -101,9 +101,7 @@ def main():
                     seconds.setdefault(key, []).append(time.perf_counter() - start)
                 for form in FORMS:
                     seconds.setdefault(form, []).append(of_peer(form, size, columns))
-            found[size, columns] = {
-                key: (min(times[1:]) * 1e3, statistics.median(times[1:]) * 1e3) for key, times in seconds.items()
-            }
+            found[size, columns] = {key: (min(times[1:]) * 1e3, statistics.median(times[1:]) * 1e3) for key, times in seconds.items()}
     peer.stdin.close()
     print(f'{instruction_sets()[0]}, one thread, least and median in ms\n')
     print('| product | ' + ' | '.join(f'{size} x {size} x {columns}' for size, columns in found) + ' |\n|-|' + '-|' * len(found))

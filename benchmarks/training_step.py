@@ -22,7 +22,6 @@ import pathlib
 import random
 import statistics
 import subprocess
-import sys
 import time
 
 from environments import python_with
