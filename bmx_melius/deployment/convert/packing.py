@@ -223,11 +223,14 @@ def _float_signs(network, lowered):
 
 
 def _level_bits(lowered):
-    """Return the bits of a weight of each layer of other inputs whose weights have few levels; of several convolutions the most."""
+    """Return the bits of a weight of each layer of other inputs whose weights have few levels; of several convolutions the most.
+
+    Binary layers are no such layers, though a convolution that adds up windows of theirs has weights of one level.
+    """
     found = {}
     for part in lowered:
         for node, operation in _convolutions(part, 'floats', 'int8'):
-            if node not in part.integer_layers:
+            if node not in part.integer_layers and node not in part.binary_layers:
                 found.setdefault(node.name, []).append(weight_bits(operation))
     return {name: max(bits) for name, bits in found.items() if max(bits) <= MAX_LEVEL_BITS}
 
