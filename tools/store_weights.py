@@ -4,7 +4,7 @@
 
 NAME is the name of the network for `model_zoo.get_model`, RUN the folder of its training (`bmx-melius train --save-dir RUN`), TEST_DATA
 labelled images that the training has not seen, as for `bmx-melius evaluate`. Written are the packed network, its weights for training, the
-row of `networks.json`, the confusion matrix and the card. A network of the same name is replaced.
+row of `networks.json`, the metrics of all epochs, the confusion matrix and the card. A network of the same name is replaced.
 
 Binary layers only use the signs of their weights: these are stored in float16, with their signs, all others in float32. The packed
 network is made from the stored weights, and evaluated.
@@ -153,6 +153,7 @@ def store(name, run, data, data_dir=None, folder=FOLDER, trained_on=''):
         counts=description.fields['counts'],
         files={pathlib.Path(file).name: {'bytes': pathlib.Path(file).stat().st_size, 'sha256': sha256(file)} for file in files},
     )
+    (folder / f'{name}-metrics.csv').write_bytes((pathlib.Path(run) / 'metrics.csv').read_bytes())
     picture = folder / f'{name}-confusion.png'
     save(draw(evaluation.confusion.counts, names, f'{name} on {row.data}: top-1 {accuracy.top1:.2%}'), str(picture))
     with replacing(folder / f'{name}.md') as temporary:
@@ -194,7 +195,8 @@ net = get_model('{row.name}', pretrained=True)  # the same weights as a Gluon bl
 - Input: {channels} x {size} x {size}, mean {row.input['mean']}, standard deviation {row.input['std']}.
 - Classes: {', '.join(row.class_names)}.{f'{chr(10)}- Images: {trained_on}' if trained_on else ''}
 - Command, at commit `{row.commit}`: `{row.command}`
-- Weights: epoch {row.epochs} of {epochs}, the best on the validation images of the training ({best['top1']:.2%}).
+- Weights: epoch {row.epochs} of {epochs}, the best on the validation images of the training ({best['top1']:.2%}). [All
+  epochs]({row.name}-metrics.csv).
 - Licence of the weights: {row.licence}.
 
 ## Accuracy

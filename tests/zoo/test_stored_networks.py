@@ -87,6 +87,7 @@ def test_the_row_has_the_accuracy_of_the_packed_network_and_its_interval(folder)
     for bound in row.interval:  # at which the share is 1.96 standard errors away
         assert abs(share - bound / 100) == pytest.approx(1.96 * np.sqrt(bound / 100 * (1 - bound / 100) / row.images), rel=0.01)
     assert f'{row.top1} %' in (folder / f'{NAME}.md').read_text()
+    assert len((folder / f'{NAME}-metrics.csv').read_text().splitlines()) == 1 + row.epochs
 
 
 def test_names_without_weights_build_the_network_and_lists_have_it(folder, capsys):
