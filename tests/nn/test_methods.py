@@ -188,8 +188,8 @@ def test_learned_scales_fit_the_maps_of_images_of_their_size(initial_layers, siz
 def small_network(name):
     """A network of a row with two stages of two layers, for images of 8 x 8."""
     row = NETWORKS[name]
-    size = {'input_size': 8} if hasattr(row.options, 'input_size') else {}
-    options = dataclasses.replace(row.options, initial_layers='thumbnail', **size)
+    small = {'input_size': 8, 'initial_layers': 'thumbnail'}
+    options = dataclasses.replace(row.options, **{option: value for option, value in small.items() if hasattr(row.options, option)})
     return ResidualNetwork(ResidualArchitecture((2, 2), row), options, classes=5)
 
 
@@ -208,13 +208,14 @@ WITHOUT_DECAY = {
     'syq',
     'e',
     'e2',
-    'binary',
+    'v1',
+    'v2',
     'binet',
     'bnext',
 }  # of the latent weights, see docs/training-reference.md
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+@pytest.mark.parametrize('name', [name for name in NETWORKS if name != 'resnet8'])  # in float
 def test_the_latent_weights_of_each_row_decay_as_the_documentation_says(name):
     decays = {parameter.wd_mult for parameter in small_network(name).collect_params('.*qconv.*weight').values()}
     short = name.format('').split('_')
