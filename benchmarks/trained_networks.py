@@ -5,7 +5,7 @@
 downloads Fashion-MNIST (Debian's package dataset-fashion-mnist, 31 MB, unpacked into out/datasets) unless --data-dir has its four files,
 and ends with an error if a network classifies another number of test images correctly than its card says. ``--forms`` also packs each
 network from its weights for training in half precision and with 8-bit layers, and the float networks by ONNX Runtime with 8 bits, and
-writes benchmarks/trained_networks.json, from which ``tools/site_plots.py`` draws docs/figures/fashion.svg:
+writes benchmarks/trained_networks.json, from which ``tools/site_plots.py`` draws docs/figures/trained.svg:
 
 - Ranges of 8-bit numbers come from 256 training images.
 - ``p`` is from the exact McNemar test against the form that ships: the probability of so unequal numbers of images that only one of both
@@ -22,6 +22,7 @@ import time
 
 import mxnet as mx
 import numpy as np
+from scipy import stats
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
@@ -130,18 +131,26 @@ class OnnxSession:
 
 
 def measured(rows, test, training, folder):
-    """Return for each network its facts and its forms: bytes, accuracy, comparison with the form that ships, and time."""
+    """Return for each network its facts and its comparison with the best one, and for each form bytes, accuracy, comparison and time."""
     networks, sessions = [], {}
+    best = max((correct for _, correct in rows), key=np.sum)
     for network, expected in rows:
         forms = {}
         for form, (session, size) in forms_of(network, training.normalized(network), folder).items():
             correct = test.correct(network, session)
-            forms[form] = {'bytes': size, 'correct': int(correct.sum()), 'images': len(correct), **compared(expected, correct)}
+            counted = {'correct': int(correct.sum()), 'images': len(correct), 'interval': interval_of(correct)}
+            forms[form] = {'bytes': size, **counted, **compared(expected, correct)}
             sessions[network.name, form] = session, test.normalized(network)[:PER_TURN]
-        networks.append({'name': network.name, 'model': network.model, 'ops': network.counts['ops'], 'forms': forms})
+        facts = {'name': network.name, 'model': network.model['name'], 'ops': network.counts['ops']}
+        networks.append({**facts, 'to_the_best': compared(best, expected), 'forms': forms})
     for (name, form), milliseconds in timed(sessions).items():
         next(row for row in networks if row['name'] == name)['forms'][form]['milliseconds'] = milliseconds
     return networks
+
+
+def interval_of(correct):
+    """Return the 95 % interval of an accuracy (Wilson 1927), of an array of whether each image is classified correctly."""
+    return list(stats.binomtest(int(correct.sum()), len(correct)).proportion_ci(method='wilson'))
 
 
 def forms_of(network, calibration, folder):
@@ -215,6 +224,10 @@ def table(results):
                 f'| `{network["name"]}` | {form} | {found["bytes"] / 1e3:.0f} | {accuracy:.2f} | {found["lost"]}, {found["won"]} | '
                 f'{found["p"]:.2g} | {found["milliseconds"]:.3f} |'
             )
+    lines.append('')
+    for network in results['networks']:
+        found = network['to_the_best']
+        lines.append(f'{network["name"]} to the best network: {found["points"]:+.2f} points, p = {found["p"]:.2g}')
     return '\n'.join(lines)
 
 

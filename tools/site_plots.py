@@ -1,7 +1,8 @@
-"""Draw docs/figures/accuracy.svg, latency.svg and int8.svg, the plots of published and measured figures in the documentation site.
+"""Draw docs/figures/accuracy.svg, latency.svg, int8.svg and trained.svg, the plots of published and measured figures in the documentation.
 
-Run ``python tools/site_plots.py`` after a change here, of model_zoo/published.json, of the tables of benchmarks/README.md or of
-benchmarks/int8_accuracy.json, from which the numbers are read. The background is light, so that the plots are readable in a dark theme.
+Run ``python tools/site_plots.py`` after a change here, of model_zoo/published.json, of the tables of benchmarks/README.md, or of
+int8_accuracy.json or trained_networks.json in benchmarks, from which the numbers are read. The background is light, so that the plots are
+readable in a dark theme.
 """
 
 import json
@@ -174,7 +175,33 @@ def plot_int8():
     return figure
 
 
-PLOTS = {'accuracy.svg': plot_accuracy, 'latency.svg': plot_latency, 'int8.svg': plot_int8}
+def plot_trained():
+    """Accuracy of the networks that ship over their size and over the time of an image, in all forms."""
+    results = json.loads((ROOT / 'benchmarks' / 'trained_networks.json').read_text())
+    figure = Figure(figsize=(7.6, 3.6), layout='constrained')
+    axes = figure.subplots(1, 2, sharey=True)
+    for network, color in zip(results['networks'], (ORANGE, BLUE, GREEN, '#8a3fa0')):
+        for form, found in network['forms'].items():
+            accuracy = 100 * found['correct'] / found['images']
+            limits = [[accuracy - 100 * found['interval'][0]], [100 * found['interval'][1] - accuracy]]
+            marker, fill = TRAINED_FORMS[form.partition(',')[0]], 'none' if 'ONNX' in form else color
+            for panel, place in zip(axes, (found['bytes'] / 1e3, 1e3 * found['milliseconds'])):
+                panel.errorbar(place, accuracy, limits, color=color, marker=marker, markerfacecolor=fill, markersize=5, elinewidth=0.6)
+        axes[0].plot([], [], color=color, label=f'{network["name"]} ({network["model"]})')
+    for label, marker in TRAINED_FORMS.items():
+        axes[0].plot([], [], color=SOFT, marker=marker, linestyle='', label=label)
+    axes[0].plot([], [], color=SOFT, marker='o', markerfacecolor='none', linestyle='', label='in ONNX Runtime')
+    axes[0].set(xlabel='size, kB', ylabel='top-1 of 10,000 test images, %', xlim=(0, 330))
+    axes[1].set(xlabel='time of an image, \u00b5s', xlim=(0, None))
+    for panel in axes:
+        panel.set_axisbelow(True)
+        panel.grid(alpha=0.5)
+    figure.legend(loc='outside upper center', ncols=3, frameon=False)
+    return figure
+
+
+PLOTS = {'accuracy.svg': plot_accuracy, 'latency.svg': plot_latency, 'int8.svg': plot_int8, 'trained.svg': plot_trained}
+TRAINED_FORMS = {'float': 'o', 'half': '^', 'int8': 's'}
 
 
 def draw(name, file):

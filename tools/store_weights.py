@@ -176,6 +176,12 @@ def card(row, evaluation, best, binary, epochs, trained_on):
     files = '\n'.join(f'| `{file}` | {facts["bytes"]:,} | `{facts["sha256"]}` |' for file, facts in row.files.items())
     options = ', '.join(f'{key}={value!r}' for key, value in row.model.items() if key != 'name')
     size, channels = row.input['size'], row.input['channels']
+    dtypes = 'All arrays are float32.'
+    if binary:
+        dtypes = (
+            f'The {binary} arrays of which binary layers only use the signs are float16, with their signs: this changes no prediction. '
+            'All others are float32.'
+        )
     return f"""# {row.name}
 
 `{row.model['name']}` with {options}. Made by `tools/store_weights.py` on {datetime.date.today()}.
@@ -216,9 +222,8 @@ the training has not seen. Measured is the packed network.
 |-|-|-|
 {files}
 
-`{row.name}.params` has the weights for training, with the names of `save_parameters` (`net.load_parameters(file, cast_dtype=True)`). The
-{binary} arrays of which binary layers only use the signs are float16, with their signs: this changes no prediction. All others are float32.
-The packed network is made from this file.
+`{row.name}.params` has the weights for training, with the names of `save_parameters` (`net.load_parameters(file, cast_dtype=True)`).
+{dtypes} The packed network is made from this file.
 
 ## Limits
 
