@@ -187,7 +187,7 @@ def plot_trained():
             marker, fill = TRAINED_FORMS[form.partition(',')[0]], 'none' if 'ONNX' in form else color
             for panel, place in zip(axes, (found['bytes'] / 1e3, 1e3 * found['milliseconds'])):
                 panel.errorbar(place, accuracy, limits, color=color, marker=marker, markerfacecolor=fill, markersize=5, elinewidth=0.6)
-        axes[0].plot([], [], color=color, label=f'{network["name"]} ({network["model"]})')
+        axes[0].plot([], [], color=color, label=network['name'])
     for label, marker in TRAINED_FORMS.items():
         axes[0].plot([], [], color=SOFT, marker=marker, linestyle='', label=label)
     axes[0].plot([], [], color=SOFT, marker='o', markerfacecolor='none', linestyle='', label='in ONNX Runtime')
