@@ -159,12 +159,12 @@ def measured(name, dataset, prefix):
         if report.quantization:
             forms[form].update(signs=float(np.mean(list(report.quantization.signs.values()))), changes=report.quantization.changes)
     correct = {form: found == labels for form, found in classes.items()}
-    for form, (milliseconds, ratio) in timed(sessions, images[:PER_TURN]).items():
+    for form, (milliseconds, ratio) in timed({form: (session, images[:PER_TURN]) for form, session in sessions.items()}).items():
         forms[form].update(
             milliseconds=milliseconds,
             time_ratio=ratio,
             accuracy=float(correct[form].mean()),
-            interval=list(stats.binomtest(int(correct[form].sum()), len(labels)).proportion_ci(method='wilson')),
+            interval=interval_of(correct[form]),
             other_class=float((classes[form] != classes['float']).mean()),
             **compared(correct['float'], correct[form]),
         )
@@ -176,11 +176,14 @@ def one_scale():
     return mock.patch.object(calibration, 'channel_factors', lambda statistics, layers: np.ones(len(statistics.power)))
 
 
-def timed(sessions, images):
-    """Return for each form the smallest processor time of an image in milliseconds, and the time divided by the first form's."""
+def timed(sessions):
+    """Return the smallest processor time of an image in milliseconds of each, and the time divided by that of the first.
+
+    `sessions` are pairs of a function of a batch and the images that it is timed with, which all have as many.
+    """
     times = {form: [] for form in sessions}
     for _ in range(TURNS):
-        for form, session in sessions.items():
+        for form, (session, images) in sessions.items():
             session(images[:1])
             started = time.process_time()
             for image in images:
@@ -191,6 +194,11 @@ def timed(sessions, images):
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------------------------
+
+
+def interval_of(correct):
+    """Return the 95 % interval of an accuracy (Wilson 1927), of an array of whether each image is classified correctly."""
+    return list(stats.binomtest(int(correct.sum()), len(correct)).proportion_ci(method='wilson'))
 
 
 def compared(before, after):

@@ -18,18 +18,16 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
 import mxnet as mx
 import numpy as np
-from scipy import stats
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 
 from commands import run_main  # noqa: E402  the path comes first
 from debian_packages import unpack  # noqa: E402
-from int8_accuracy import compared  # noqa: E402
+from int8_accuracy import PER_TURN, compared, interval_of, timed  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.data.opening import open_images  # noqa: E402
@@ -47,7 +45,6 @@ from model_zoo.shipped import FOLDER  # noqa: E402
 DATASET, PACKAGE, INSTALLED = 'fashion-mnist', 'dataset-fashion-mnist', pathlib.Path('usr/share/datasets/fashion-mnist')
 RESULTS = ROOT / 'benchmarks' / 'trained_networks.json'
 CALIBRATION = 256
-TURNS, PER_TURN = 40, 20
 
 
 def main():
@@ -143,27 +140,23 @@ def measured(rows, test, training, folder):
             sessions[network.name, form] = session, test.normalized(network)[:PER_TURN]
         facts = {'name': network.name, 'model': network.model['name'], 'ops': network.counts['ops']}
         networks.append({**facts, 'to_the_best': compared(best, expected), 'forms': forms})
-    for (name, form), milliseconds in timed(sessions).items():
+    for (name, form), (milliseconds, _) in timed(sessions).items():
         next(row for row in networks if row['name'] == name)['forms'][form]['milliseconds'] = milliseconds
     return networks
 
 
-def interval_of(correct):
-    """Return the 95 % interval of an accuracy (Wilson 1927), of an array of whether each image is classified correctly."""
-    return list(stats.binomtest(int(correct.sum()), len(correct)).proportion_ci(method='wilson'))
-
-
 def forms_of(network, calibration, folder):
-    """Return the forms of a network, name -> (function of a batch, bytes)."""
+    """Return the forms of a network, name -> (function of a batch, bytes); the float one is the one that ships."""
     exported, shape = export(network, folder), (1, *calibration.shape[1:])
-    files, forms = (exported.symbol_file, exported.parameter_file(0)), {}
-    for form, options in (('float', {}), ('half', {'half': True}), ('int8', {'calibration': calibration})):
+    files, shipped = (exported.symbol_file, exported.parameter_file(0)), network.packed()
+    forms = {'float': (bmx.Session(shipped, threads=1), network.files[f'{network.name}-0000.params']['bytes'])}
+    for form, options in (('half', {'half': True}), ('int8', {'calibration': calibration})):
         prefix = f'{exported.prefix}-{form}'
         report = bmx.convert(*files, prefix, shape, **options)
         forms[form] = bmx.Session(prefix, threads=1), report.size_after
     if not network.counts['binary_params']:
         float_file, int8_file = folder / f'{network.name}.onnx', folder / f'{network.name}-int8.onnx'
-        program, _, input_names, order, _ = read_packed(f'{exported.prefix}-float')
+        program, _, input_names, order, _ = read_packed(shipped)
         float_file.write_bytes(to_onnx(program, input_names, order).SerializeToString())
         quantize(float_file, int8_file, calibration)
         for form, path in (('float, ONNX Runtime', float_file), ('int8, ONNX Runtime', int8_file)):
@@ -195,19 +188,6 @@ def quantize(source, target, calibration):
 
     kinds = {'activation_type': QuantType.QUInt8, 'weight_type': QuantType.QInt8}
     quantize_static(str(source), str(target), Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **kinds)
-
-
-def timed(sessions):
-    """Return the least processor time of an image in milliseconds of each."""
-    times = {key: [] for key in sessions}
-    for _ in range(TURNS):
-        for key, (session, images) in sessions.items():
-            session(images[:1])
-            started = time.process_time()
-            for image in images:
-                session(image[None])
-            times[key].append(1e3 * (time.process_time() - started) / len(images))
-    return {key: min(each) for key, each in times.items()}
 
 
 def table(results):

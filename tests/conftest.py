@@ -104,7 +104,7 @@ def make_once(shared_folder):
 def build_native(shared_folder):
     """Return the function (source, parts, name in BUILDS) -> program, as `build_program`; programs of one build share their objects.
 
-    In a short run, sanitized programs have only the instruction sets that this machine executes or they emulate: they compile long.
+    In a short run, sanitized programs have only the instruction sets that this machine executes or they emulate: all take long to compile.
     """
     runnable = INSTRUCTION_SETS if LONG_RUN or engine.missing() else with_emulated(engine.instruction_sets()[1])
 
