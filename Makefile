@@ -45,11 +45,11 @@ test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (
 	BMX_MELIUS_TEST_C=1 $(BIN)/python -m pytest --timeout 1200 tests/native/test_c_library.py tests/native/test_bmx_classify.py \
 		tests/images/test_image_kinds.py::test_bmx_classify_reads_jpeg_and_png_by_the_rule_and_names_the_other_formats $(ARGS)
 
-test-arm: $(NATIVE) ## test the engine and bmx-classify on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
-	$(BIN)/python -W ignore tools/test_arm.py
+test-arm: $(NATIVE) ## test the engine and bmx-classify on aarch64 in an emulator, against this machine (ARGS='peaks int8': some of the parts of ARGS=--list; installs compiler and emulator where it may)
+	$(BIN)/python -W ignore tools/test_arm.py $(ARGS)
 
-test-mcu: $(NATIVE) ## run exported C on Cortex-M and RISC-V processors in an emulator, against the engine (installs what it needs where it may)
-	$(BIN)/python -W ignore tools/test_mcu.py
+test-mcu: $(NATIVE) ## run exported C on Cortex-M and RISC-V processors in an emulator, against the engine (ARGS='tokens': some of the networks of ARGS=--list; installs what it needs where it may)
+	$(BIN)/python -W ignore tools/test_mcu.py $(ARGS)
 
 test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed
 	$(BIN)/python -m pytest tests/scoring $(PARALLEL) $(ARGS)
@@ -64,8 +64,8 @@ test-service: $(NATIVE) $(VENV)/.ready-service-tests ## test the service, its pa
 load-test: $(NATIVE) $(VENV)/.ready-service-tests ## measure the service at rising load and against hostile clients, and write docs/serving-load.md (some minutes)
 	$(BIN)/python benchmarks/serving_load.py $(ARGS)
 
-test-wasm: $(NATIVE) ## test the engine in WebAssembly by Node.js, against this machine, and the page of `make wasm` in Chromium
-	$(BIN)/python -W ignore tools/test_wasm.py
+test-wasm: $(NATIVE) ## test the engine in WebAssembly by Node.js, against this machine, and the page of `make wasm` in Chromium (ARGS='page': some of the parts of ARGS=--list)
+	$(BIN)/python -W ignore tools/test_wasm.py $(ARGS)
 
 test-wheel: $(NATIVE) $(VENV)/.ready-wheel ## install the wheel in dist into new environments of all Pythons in PATH, and run it
 	@ls dist/*_$$(uname -m).whl >/dev/null 2>&1 || { echo 'error: there is no wheel in dist: make wheel' >&2; exit 1; }

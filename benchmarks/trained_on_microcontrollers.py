@@ -13,8 +13,6 @@ import pathlib
 import sys
 import tempfile
 
-import numpy as np
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tools'), str(ROOT / 'tests')]
 
@@ -55,9 +53,7 @@ def run_network(network, training, test, folder):
     bmx.convert(exported.symbol_file, exported.parameter_file(0), packed, (1, *calibration.shape[1:]), calibration=calibration)
     facts = test_mcu.exported_facts(folder, packed)
     normalized = test.normalized(network)
-    logits, bits = bmx.Session(packed)(normalized), np.empty((len(normalized), 0), np.uint32)
-    if facts['binary_layers']:
-        bits = bits_of_layers(read_packed(packed)[0], [normalized])
+    logits, bits = bmx.Session(packed)(normalized), bits_of_layers(read_packed(packed)[0], [normalized])
     for processor in PROCESSORS:
         place = folder / processor
         program = [f'PROCESSOR={processor}', f'LEVEL={LEVEL}', f'NETWORK={folder / test_mcu.NAME}', *BOARD, *test_mcu.test_program(facts)]

@@ -3,12 +3,16 @@
 ``python tools/commands.py NAME=PACKAGE ...`` installs missing programs, as `install_tools` does.
 """
 
+import argparse
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-from typing import Callable, Dict, Optional
+import tempfile
+import time
+from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from bmx_melius.errors import UserError
 
@@ -53,6 +57,56 @@ def output_of(command, environment=None, folder=None, messages: bool = True, sec
     if process.returncode:
         raise UserError(f'{" ".join(command)} failed (exit status {process.returncode}): {(output + (rest or "")).strip()}')
     return output
+
+
+def chosen(wanted: Sequence[str], names: Iterable[str]) -> List[str]:
+    """Return the names that arguments choose, without arguments all: those that equal one of them or have it as a word."""
+    names = list(names)
+    unknown = [word for word in wanted if not any(word == name or word in name.split() for name in names)]
+    if unknown:
+        raise UserError(f'there is no {unknown[0]}; there are {", ".join(names)}')
+    return [name for name in names if not wanted or any(word == name or word in name.split() for word in wanted)]
+
+
+def run_parts(description: str, tools: Dict[str, str], parts_in: Callable[[pathlib.Path], Dict[str, Callable[[], None]]]) -> None:
+    """Run the parts of a test that the command line names, one after the other, and print the seconds of each.
+
+    Parameters
+    ----------
+    description : str
+        For ``--help``.
+    tools : dict
+        What `install_tools` gets first.
+    parts_in : function
+        With a folder for files returns the name of each part -> a function that raises `UserError` if the part fails.
+
+    Raises
+    ------
+    UserError
+        After the last part if some have failed: their names, as arguments with which only they are run.
+    """
+    parser = argparse.ArgumentParser(description=description.split('\n')[0])
+    parser.add_argument('parts', nargs='*', metavar='PART', help='name of a part, or a word of several names; default: all')
+    parser.add_argument('--list', action='store_true', help='list the parts')
+    arguments, failed = parser.parse_args(), []
+    with tempfile.TemporaryDirectory() as folder:
+        parts = parts_in(pathlib.Path(folder))
+        names = chosen(arguments.parts, parts)
+        if arguments.list:
+            print('\n'.join(names))
+            return
+        install_tools(tools)
+        for name in names:
+            begin = time.monotonic()
+            try:
+                parts[name]()
+            except (UserError, subprocess.CalledProcessError) as error:
+                failed.append(name)
+                print(f'{name}: {error}', file=sys.stderr, flush=True)
+            else:
+                print(f'{name}: ok, {time.monotonic() - begin:.0f} s', flush=True)
+    if failed:
+        raise UserError(f'{len(failed)} of {len(names)} parts failed: ' + ' '.join(map(repr, failed)))
 
 
 def run_main(main: Callable, *arguments) -> None:

@@ -5,10 +5,12 @@ the same bits. `tools/test_arm.py` and `tools/test_wasm.py` describe the machine
 """
 
 import dataclasses
+import functools
 import gzip
 import hashlib
 import os
 import pathlib
+import random as randoms
 import re
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, Tuple
@@ -21,10 +23,14 @@ import numpy as np  # noqa: E402
 from commands import output_of  # noqa: E402
 from support.native_program import FLAGS, KERNEL_PARTS, build_program  # noqa: E402
 from support.networks import of_size  # noqa: E402
+from support.packed import write_packed  # noqa: E402
+from support.random_programs import Maker, describe, programs_with_all  # noqa: E402
 from support.small_networks import initialized  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.deployment.convert.conversion import convert  # noqa: E402
+from bmx_melius.deployment.program.operations import OPERATIONS  # noqa: E402
+from bmx_melius.deployment.program.program import Program  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from model_zoo import get_model  # noqa: E402
 
@@ -34,8 +40,13 @@ FLOAT_KERNELS = ('float_product', 'float_map')
 NETWORKS = {'meliusnet22': True, 'reactnet18': True, 'real_to_binary18': True, 'mobilenet0.25': False}  # whether it has binary layers
 # With layers of 8-bit integers: in groups and chains, as transitions, of each channel.
 INT8_NETWORKS = {'meliusnet22': True, 'meliusnetc': True, 'mobilenet0.25': False}
-# Models of ONNX with operations on sequences: attention with Softmax and with signs, normalizations, layers of tokens, an embedding.
-SEQUENCES = ('transformer-dynamo', 'transformer-bool', 'mixer', 'keyword-spotter-dynamo', 'tokens')
+# Models of ONNX. With operations on sequences: attention with Softmax and with signs, normalizations, layers of tokens, an embedding. With
+# layers of few levels: of 3 and 4 bits on both sides, whose weights or inputs have a sign, as planes, and binary and ternary weights alone.
+IMPORTED = (
+    *('transformer-dynamo', 'transformer-bool', 'mixer', 'keyword-spotter-dynamo', 'tokens'),
+    *('lsq-w3a3', 'dorefa-w4a4', 'qonnx-w4a4', 'dorefa-w2a2-dynamo', 'bwn-float-inputs', 'ttq-float-inputs'),
+)
+PROGRAMS = 150  # random ones
 MODELS = ROOT / 'tests' / 'data' / 'onnx'
 SIZE = 64
 
@@ -76,19 +87,22 @@ class Machine:
         return output_of([*self.launcher, program, *arguments], environment)
 
 
-def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):
-    """Compare the kernels with plain loops, and float kernels with this machine's. Raises `UserError` if they differ."""
-    for kind in kinds:
-        source, cases, outputs = f'tests/csrc/{kind}_kernels_test.cc', CASES[kind], {}
-        for compiler in machine.compilers:
-            program = machine.build(folder, source, KERNEL_PARTS, compiler=compiler)
-            outputs.update({f'{name} by {compiler}': machine.run(program, name, cases) for name in machine.instruction_sets})
-        if kind in FLOAT_KERNELS:
-            native = build_program(folder, source, KERNEL_PARTS, FLAGS)
-            outputs['this machine'] = output_of([native, 'reference', cases])
-            digests = {name: re.search('digest (.*)', output)[1] for name, output in outputs.items()}
-            _require_equal(f'{kind} kernels', digests)
-        print(f'{kind} kernels, {machine.name}, {cases} random cases: ok', flush=True)
+def kernel_parts(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):
+    """Return name -> function that calls `check_kernels`, for each kind (`commands.run_parts`)."""
+    return {f'{kind} kernels of {machine.name}': functools.partial(check_kernels, machine, folder, kind) for kind in kinds}
+
+
+def check_kernels(machine: Machine, folder: pathlib.Path, kind: str):
+    """Compare kernels with plain loops, and float kernels with this machine's. Raises `UserError` if they differ."""
+    source, cases, outputs = f'tests/csrc/{kind}_kernels_test.cc', CASES[kind], {}
+    for compiler in machine.compilers:
+        program = machine.build(folder, source, KERNEL_PARTS, compiler=compiler)
+        outputs.update({f'{name} by {compiler}': machine.run(program, name, cases) for name in machine.instruction_sets})
+    if kind in FLOAT_KERNELS:
+        native = build_program(folder, source, KERNEL_PARTS, FLAGS)
+        outputs['this machine'] = output_of([native, 'reference', cases])
+        digests = {name: re.search('digest (.*)', output)[1] for name, output in outputs.items()}
+        _require_equal(f'{kind} kernels', digests)
 
 
 def check_peaks(machine: Machine, folder: pathlib.Path):
@@ -97,11 +111,10 @@ def check_peaks(machine: Machine, folder: pathlib.Path):
         program = machine.build(folder, 'tests/csrc/peaks_test.cc', [*KERNEL_PARTS, 'peak'], compiler=compiler)
         for name in machine.instruction_sets:
             machine.run(program, name)
-    print(f'peaks, {machine.name}: ok', flush=True)
 
 
-def check_networks(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Path], Iterator[Tuple[str, str]]]):
-    """Compare the outputs of packed networks with those on this machine.
+def network_parts(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Path], Iterator[Tuple[str, str]]]):
+    """Return name -> function that compares the outputs of packed networks with those on this machine (`commands.run_parts`).
 
     Parameters
     ----------
@@ -109,35 +122,62 @@ def check_networks(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Pa
         For the files of the networks.
     run : function
         With the paths of the parameters of a packed network and of its input yields how it ran it, and its outputs as text.
-
-    Raises
-    ------
-    UserError
-        If bits differ.
     """
+    parts = {}
+    for kind, networks in (('float32', NETWORKS), ('int8', INT8_NETWORKS)):
+        for name, is_binary in networks.items():
+            parts[f'{name} {kind}'] = functools.partial(_check_network, folder, run, name, is_binary, kind == 'int8')
+    parts.update({f'{name} imported': functools.partial(_check_model, folder, run, name) for name in IMPORTED})
+    return {**parts, 'random programs': functools.partial(_check_programs, folder, run)}
+
+
+def _check_network(folder, run, name, is_binary, is_int8):
+    """Compare a network of the zoo, of random weights."""
     shape, random = (1, 3, SIZE, SIZE), np.random.RandomState(0)
     x, others = random.randn(*shape).astype(np.float32), random.randn(4, *shape[1:]).astype(np.float32)
-    networks = [('float32', None, *item) for item in NETWORKS.items()] + [('int8', others, *item) for item in INT8_NETWORKS.items()]
-    for kind, calibration, name, is_binary in networks:
-        net = initialized(get_model(name, classes=10, **(of_size(name, SIZE) if is_binary else {})), shape, mx.init.Xavier())
-        net.export(str(folder / 'net'))
-        files = folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed'
-        convert(*files, shape, verify=False, calibration=calibration, min_correlation=-1)
-        _check_network(f'{name}, {kind}', folder, x, run)
-    for name in SEQUENCES:
-        (folder / 'net.onnx').write_bytes(gzip.decompress((MODELS / f'{name}.onnx.gz').read_bytes()))
-        bmx.import_onnx(folder / 'net.onnx', folder / 'packed', zero_is_positive=True, verify=False)
-        _check_network(name, folder, np.load(MODELS / f'{name}.npz')['input.input'][:1].astype(np.float32), run)
+    net = initialized(get_model(name, classes=10, **(of_size(name, SIZE) if is_binary else {})), shape, mx.init.Xavier())
+    net.export(str(folder / 'net'))
+    files = folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed'
+    convert(*files, shape, verify=False, calibration=others if is_int8 else None, min_correlation=-1)
+    print(_compare(folder, x, run), flush=True)
 
 
-def _check_network(name, folder, x, run):
-    """Compare the results of ``packed`` in a folder for an input."""
+def _check_model(folder, run, name):
+    """Compare a model of ONNX."""
+    (folder / 'net.onnx').write_bytes(gzip.decompress((MODELS / f'{name}.onnx.gz').read_bytes()))
+    bmx.import_onnx(folder / 'net.onnx', folder / 'packed', zero_is_positive=True, verify=False)
+    (input_name,) = (key for key in np.load(MODELS / f'{name}.npz') if key.startswith('input.'))
+    print(_compare(folder, np.load(MODELS / f'{name}.npz')[input_name][:1].astype(np.float32), run), flush=True)
+
+
+def _check_programs(folder, run):
+    """Compare random programs with one input and one output, which depends, in one or another of them, on every operation."""
+    random = randoms.Random(0)
+
+    def make():
+        while True:
+            maker = Maker(random, exact=random.random() < 0.6)
+            program = maker.program(random.randint(1, 14))
+            if len(program.inputs) == 1:
+                return maker, Program(program.inputs, program.operations, program.outputs[-1:])
+
+    for number, (maker, program) in enumerate(programs_with_all(OPERATIONS, PROGRAMS, make)):
+        write_packed(folder / 'packed', program)
+        (x,) = maker.data([(value.height, value.width) for value in program.inputs], batch=1)
+        try:
+            _compare(folder, x, run)
+        except UserError as error:
+            raise UserError(f'program {number}: {error}\n{describe(program)}') from error
+
+
+def _compare(folder, x, run):
+    """Return the digest of the results of ``packed`` in a folder for an input. Raises `UserError` if another way has other bits."""
     x.tofile(folder / 'image')
     digests = {'this machine': _digest(bmx.Session(folder / 'packed')(x))}
     for way, scores in run(folder / 'packed-0000.params', folder / 'image'):
         digests[way] = _digest(np.array(scores.split(), np.float32))
-    _require_equal(name, digests)
-    print(f'{name}: {digests["this machine"]}', flush=True)
+    _require_equal('scores', digests)
+    return digests['this machine']
 
 
 def _digest(numbers):

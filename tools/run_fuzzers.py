@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'build' / 'fuzz'
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
-from commands import install_tools  # noqa: E402
+from commands import chosen, install_tools  # noqa: E402
 from support.native_program import BUILDS, INSTRUCTION_SETS, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
 
 from bmx_melius.errors import UserError  # noqa: E402
@@ -62,12 +62,12 @@ def main():
         if arguments.list:
             print('\n'.join(rows))
             return 0
-        if any(rows[name][0] for name in _chosen(arguments.targets, rows)):
+        if any(rows[name][0] for name in chosen(arguments.targets, rows)):
             _install_compiler()
             rows = _rows()  # with the instruction sets that it emulates
-        chosen = {name: rows[name] for name in _chosen(arguments.targets, rows)}
-        seconds = max(1, round(arguments.minutes * 60 * arguments.jobs / len(chosen)))
-        results = _fuzz(chosen, seconds, arguments.jobs)
+        fuzzed = {name: rows[name] for name in chosen(arguments.targets, rows)}
+        seconds = max(1, round(arguments.minutes * 60 * arguments.jobs / len(fuzzed)))
+        results = _fuzz(fuzzed, seconds, arguments.jobs)
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
@@ -84,14 +84,6 @@ def _rows():
         rows.update({f'c++ {name}{f" {isa}" if isa else ""}': (True, name, isa) for isa in sets or [None]})
     rows.update({f'python {name}': (False, name, None) for name in TARGETS})
     return rows
-
-
-def _chosen(wanted, rows):
-    """Return the rows that the arguments name: whole names, or words of them."""
-    unknown = [word for word in wanted if not any(word == row or word in row.split() for row in rows)]
-    if unknown:
-        raise UserError(f'there is no target {unknown[0]}; the targets are {", ".join(rows)}')
-    return [row for row in rows if not wanted or any(word == row or word in row.split() for word in wanted)]
 
 
 def _fuzz(rows, seconds, jobs):

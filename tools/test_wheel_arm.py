@@ -20,7 +20,7 @@ import zipfile
 
 from commands import install_tools, output_of, run_main
 from debian_packages import unpack
-from other_machine import ROOT, check_networks
+from other_machine import ROOT, network_parts
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
@@ -80,7 +80,9 @@ def main(argument):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         check_wheel(wheels[0], folder / 'site')
-        check_networks(folder, functools.partial(run_session, python, folder / 'site'))
+        for name, check in network_parts(folder, functools.partial(run_session, python, folder / 'site')).items():
+            check()
+            print(f'{name}: ok', flush=True)
     print(f'{wheels[0].name}: all results have the bits of this machine')
 
 

@@ -120,6 +120,8 @@ def bits_of_layers(program, inputs):
         if operation.name == 'threshold':
             operations.append(Operation('expand', (number,), {'low': 0}))
             outputs.append(first + len(operations) - 1)
+    if not outputs:
+        return np.empty((len(inputs[0]), 0), np.uint32)
     expanded = Program(program.inputs, operations, outputs)
     layers = Runner(expanded, expanded.to_words()).run(inputs)
     return np.concatenate([pack_bits(np.moveaxis(layer, 1, -1) > 0).reshape(len(layer), -1) for layer in layers], axis=1)

@@ -340,6 +340,32 @@ class PixelMaker(Maker):
         return self.numpy.randint(0, 256, (batch, *self.spec.shape)).astype(np.uint8)
 
 
+def programs_with_all(names, count, make):
+    """Yield at least `count` programs, whose outputs depend, together, on every operation in `names`: `Maker`, program.
+
+    `make` returns both.
+    """
+    missing, found = set(names), 0
+    while found < count or missing:
+        maker, program = make()
+        computed = operations_of_outputs(program)
+        if found < count or computed & missing:
+            missing -= computed
+            found += 1
+            yield maker, program
+
+
+def operations_of_outputs(program):
+    """Return the names of the operations on which the outputs of a program depend."""
+    first, names, values = len(program.inputs), set(), list(program.outputs)
+    while values:
+        number = values.pop()
+        if number >= first:
+            names.add(program.operations[number - first].name)
+            values += program.operations[number - first].inputs
+    return names
+
+
 def other_sizes(random, program):
     """Return heights and widths on which the program can be run, possibly other than those at conversion."""
     for _ in range(3):

@@ -11,7 +11,7 @@ from support.exported_c import SANITIZED, bits_of_layers, compile_networks, expo
 from support.long_runs import mostly_long
 from support.packed import binary_conv, binary_layers, chain, conv, make_image, operation, sign, window
 from support.packed_networks import engine_of
-from support.random_programs import Maker, describe, numbers_beside_ties
+from support.random_programs import Maker, describe, numbers_beside_ties, programs_with_all
 from support.small_networks import initialized
 from support.zeros import MAXIMA, OTHERS, program_of
 
@@ -34,15 +34,17 @@ SUPPORTED = [name for name in OPERATIONS if name not in UNSUPPORTED]
 
 def random_programs(seed, count):
     """Yield at least `count` programs that can be exported, together with every operation: name, `Maker`, program."""
-    random, missing, found = randoms.Random(seed), set(SUPPORTED), 0
-    while found < count or missing:
-        maker = Maker(random, exact=random.random() < 0.6)
-        program = maker.program(random.randint(1, 14))
-        names = {operation.name for operation in program.operations}
-        if names.isdisjoint(UNSUPPORTED) and (found < count or names & missing):
-            missing -= names
-            found += 1
-            yield f'net{found}', maker, program
+    random = randoms.Random(seed)
+
+    def make():
+        while True:
+            maker = Maker(random, exact=random.random() < 0.6)
+            program = maker.program(random.randint(1, 14))
+            if all(operation.name in SUPPORTED for operation in program.operations):
+                return maker, program
+
+    for number, (maker, program) in enumerate(programs_with_all(SUPPORTED, count, make), 1):
+        yield f'net{number}', maker, program
 
 
 def compare(compiled, name, maker, program):

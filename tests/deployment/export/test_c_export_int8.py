@@ -14,7 +14,7 @@ from support.exported_c import DTYPES, SANITIZED, bits_of_layers, compile_networ
 from support.networks import of_size
 from support.packed import chain, conv, operation, window
 from support.paths import ROOT
-from support.random_programs import PixelMaker, describe
+from support.random_programs import PixelMaker, describe, programs_with_all
 from support.small_networks import initialized, randomize_statistics
 
 import bmx_melius as bmx
@@ -35,15 +35,14 @@ INT32 = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**20), 2**20)
 
 def pixel_programs(seed, count):
     """Yield programs with, together, every operation of `PixelMaker`: name, `PixelMaker`, program."""
-    random, missing, found = randoms.Random(seed), set(PixelMaker.names), 0
-    while found < count or missing:
+    random = randoms.Random(seed)
+
+    def make():
         maker = PixelMaker(random)
-        program = maker.program(random.randint(1, 12))
-        names = {one.name for one in program.operations}
-        if found < count or names & missing:
-            missing -= names
-            found += 1
-            yield f'net{found}', maker, program
+        return maker, maker.program(random.randint(1, 12))
+
+    for number, (maker, program) in enumerate(programs_with_all(PixelMaker.names, count, make), 1):
+        yield f'net{number}', maker, program
 
 
 def has_floats(network):
