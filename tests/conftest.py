@@ -10,6 +10,7 @@ several: what takes long is made with `make_once`, whose result all workers shar
 import contextlib
 import fcntl
 import functools
+import gc
 import os
 import random
 import shutil
@@ -57,6 +58,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timeout(6 * COMPILING_SECONDS))
         elif 'build_native' in getattr(item, 'fixturenames', ()):
             item.add_marker(pytest.mark.timeout(COMPILING_SECONDS))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # collections need not search the tests and modules: each of MXNet's data loaders begins with one
 
 
 @pytest.fixture(scope='session')

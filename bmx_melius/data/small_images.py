@@ -68,7 +68,7 @@ def open_digits():
         places[same] = np.arange(len(same)) % SHARE
     return Splits(
         *(
-            ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
+            ArrayDataset(mx.nd.array(images[part], dtype='uint8'), digits.target[part].tolist())
             for part in (places > 1, places == 1, places == 0)
         )
     )
