@@ -158,7 +158,7 @@ class _Cropped(gluon.data.Dataset):
 
     def __getitem__(self, index):
         image, label = _read(self._images, index)
-        return self._spec.crop(image).asnumpy(), label
+        return self._spec.crop_pixels(image), label
 
 
 def _read(images, index):

@@ -327,6 +327,8 @@ def resize(image: np.ndarray, height: int, width: int, window: Tuple[slice, slic
     -------
     numpy.ndarray, uint8
     """
+    if image.shape[:2] == (height, width):
+        return image[window]
     if image.shape[:2] == (2 * height, 2 * width):  # OpenCV takes means of 2 x 2 pixels here
         rows, columns = (slice(2 * begin, 2 * end) for begin, end, _ in (window[0].indices(height), window[1].indices(width)))
         quads = image[rows, columns].astype(np.int32)

@@ -232,6 +232,16 @@ def test_formats_that_another_program_would_execute_are_refused(monkeypatch):
         pixels.decode(content.getvalue(), 'photo.eps', 3)
 
 
+@pytest.mark.parametrize('resize, size', [(10, 8), (12, 12), (None, 10), (20, 16), (5, 4), (None, 16)])
+def test_pixels_are_cropped_in_numpy_as_by_mxnet_and_opencv(resize, size):
+    image, spec = np.random.RandomState(0).randint(0, 256, (10, 10, 3)).astype(np.uint8), InputSpec(size=size, resize=resize)
+    resized = cv2.resize(image, (resize or size,) * 2)
+    begin = (len(resized) - size) // 2
+    expected = resized[begin : begin + size, begin : begin + size]
+    for cropped in (spec.crop_pixels(image), spec.crop(mx.nd.array(image, dtype='uint8')).asnumpy()):
+        np.testing.assert_array_equal(cropped, expected)
+
+
 def test_rows_of_a_thin_image_are_not_repeated_in_memory_to_enlarge_it():
     thin = np.random.RandomState(0).randint(0, 256, (2, 1 << 20, 3)).astype(np.uint8)
     tracemalloc.start()
@@ -243,7 +253,7 @@ def test_rows_of_a_thin_image_are_not_repeated_in_memory_to_enlarge_it():
 
 def test_a_thin_image_that_would_become_huge_is_refused():
     thin, spec = np.zeros((1, 100_000, 3), np.uint8), InputSpec(size=224, resize=256)
-    for preprocess in (spec.array, lambda image: spec.crop(mx.nd.array(image, dtype='uint8'))):
+    for preprocess in (spec.array, spec.crop_pixels, lambda image: spec.crop(mx.nd.array(image, dtype='uint8'))):
         with pytest.raises(UserError, match='an image of 100000 x 1 pixels would be resized to 25600000 x 256'):
             preprocess(thin)
 
