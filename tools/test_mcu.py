@@ -190,7 +190,7 @@ def check(folder, facts, expected, answer, processor, level):
 def test_program(facts, traces=True):
     """Return the arguments of `make` for the test program; if it `traces`, the network writes bits and measures layers."""
     upper = NAME.upper()
-    defined = {'NETWORK_HEADER': f'"{NAME}.h"', 'NETWORK_RUN': f'{NAME}_run'}
+    defined = {'NETWORK_HEADER': f'"{NAME}.h"', 'NETWORK_RUN': f'{NAME}_run', 'LAYERS': len(facts['layers'])}
     for side, (parameter,) in (('INPUT', facts['inputs']), ('OUTPUT', facts['outputs'])):
         defined.update({f'{side}_SIZE': f'{upper}_{side}_SIZE', f'{side}_TYPE': parameter['type']})
     flags = [f"'-D{key}={value}'" for key, value in defined.items()]

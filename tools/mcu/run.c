@@ -10,6 +10,8 @@
 #include "hooks.h"
 #include "semihosting.h"
 
+// On the command line: NETWORK_HEADER, NETWORK_RUN, INPUT_SIZE, INPUT_TYPE, OUTPUT_SIZE, OUTPUT_TYPE, and LAYERS, as
+// many as the network has: the smallest processors have no memory for more.
 #include NETWORK_HEADER
 
 extern uint32_t end_of_bss[];
@@ -85,12 +87,11 @@ void trace(const void* words, uint32_t count) {
     }
 }
 
-enum { kMaxLayers = 256 };
-static uint32_t layer_value[kMaxLayers], layer_begin[kMaxLayers], layers;
+static uint32_t layer_value[LAYERS], layer_begin[LAYERS], layers;
 
 void begin_layer(uint32_t value) {
     if (!traces) {
-        require(layers < kMaxLayers, "there are more layers than can be measured\n");
+        require(layers < LAYERS, "there are more layers than LAYERS\n");
         layer_value[layers] = value;
         layer_begin[layers++] = ticks();
     }

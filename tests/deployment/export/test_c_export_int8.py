@@ -220,8 +220,9 @@ def test_a_cortex_m0_gives_the_results_of_the_interpreter_without_functions_for_
         pixels = maker.pixels(batch=2)
         (folder / 'images.bin').write_bytes(pixels.transpose(0, 2, 3, 1).tobytes())
         (output,) = network.outputs
-        defined = {'NETWORK_HEADER': f'"{name}.h"', 'NETWORK_RUN': f'{name}_run', 'INPUT_TYPE': 'uint8_t', 'OUTPUT_TYPE': output.type}
+        defined = {'NETWORK_HEADER': f'"{name}.h"', 'NETWORK_RUN': f'{name}_run', 'LAYERS': len(network.layers)}
         defined.update({f'{side}_SIZE': f'{name.upper()}_{side}_SIZE' for side in ('INPUT', 'OUTPUT')})
+        defined.update(INPUT_TYPE='uint8_t', OUTPUT_TYPE=output.type)
         flags = ' '.join(f"'-D{key}={value}'" for key, value in defined.items())
         programs = [f'PROGRAM={ROOT}/tools/mcu/run.c', f'EXTRA=-include {ROOT}/tools/mcu/hooks.h {flags}']
         make = ['make', '-s', '-f', ROOT / 'examples/mcu/Makefile', 'PROCESSOR=cortex-m0', f'NETWORK={folder / name}', f'OUT={folder}']
