@@ -143,14 +143,14 @@ void check_rescale(const Int8Kernels& kernels) {
     const Reals reals = reals_of(type == DataType::f32 ? size : 0);
     const std::vector<int16_t> integers = random_integers(type == DataType::i16 ? size : 0);
     const Reals scale = random_reals(channels), shift = random_reals(channels);
-    const bool scales = pick(0, 2) == 0, to_bytes = toss();
-    const RandomRescaling random(channels, to_bytes, type == DataType::i16 ? 32768 : 1 << 23);
+    const bool scales = pick(0, 2) == 0;
+    const RandomRescaling random(channels, true, type == DataType::i16 ? 32768 : 1 << 23);
     const ptrdiff_t y_pixel = channels + pick(0, 4);
-    Output y(to_bytes, pixels * y_pixel), expected = y;
+    Output y(Int8Result::bytes, pixels * y_pixel), expected = y;
     const void* x = type == DataType::f32 ? static_cast<const void*>(reals.data()) : integers.data();
     kernels.rescale({type, x, stride * pixel, window.data(), window_size, pixels, channels,
-                     scales ? scale.data() : nullptr, scales ? shift.data() : nullptr, random.rescaling, to_bytes,
-                     y.data(), y_pixel});
+                     scales ? scale.data() : nullptr, scales ? shift.data() : nullptr, random.rescaling,
+                     y.bytes.data(), y_pixel});
     for (int i = 0; i < pixels; ++i) {
         for (int c = 0; c < channels; ++c) {
             int best = -40000;
@@ -164,6 +164,99 @@ void check_rescale(const Int8Kernels& kernels) {
         }
     }
     y.expect_same(expected, "rescale");
+}
+
+// Constants of a rescaling to 16-bit integers, with 32 bits or without, which do not give the same numbers.
+struct RandomShortRescaling {
+    explicit RandomShortRescaling(int channels) : wide(channels, false, 1), numbers(6), rescaling() {
+        for (std::vector<int32_t>& each : numbers) {
+            each.resize(channels + kInt8Lanes);
+        }
+        rescaling.wide = wide.rescaling;
+        rescaling.wide.low = nullptr;
+        if (toss()) {
+            return;
+        }
+        rescaling.wide.shift = pick(8, 31);
+        const int64_t most = std::min<int64_t>(int64_t(kMaxInt16) << rescaling.wide.shift, INT32_MAX);
+        for (int c = 0; c < channels; ++c) {
+            int low = pick(-(1 << pick(0, 24)), 1 << pick(0, 24)), high = pick(low, low + (1 << pick(0, 16)));
+            int64_t factor = pick(-1000, 1000), summand = pick(0, static_cast<int>(most) - 1) - factor * low;
+            const int64_t last = high * factor + summand;
+            if (std::abs(last) > most) {  // no number lies between the limits
+                high = low + pick(0, 1);
+            }
+            const int32_t all[] = {low, high, pick(-kMaxInt16, kMaxInt16), pick(-kMaxInt16, kMaxInt16),
+                                   static_cast<int32_t>(factor), static_cast<int32_t>(summand)};  // modulo 2^32
+            for (size_t i = 0; i < numbers.size(); ++i) {
+                numbers[i][c] = all[i];
+            }
+        }
+        rescaling.low = numbers[0].data();
+        rescaling.high = numbers[1].data();
+        rescaling.below = numbers[2].data();
+        rescaling.above = numbers[3].data();
+        rescaling.factor = numbers[4].data();
+        rescaling.summand = numbers[5].data();
+    }
+    int operator()(int64_t n, int c) const {
+        const ShortRescaling& r = rescaling;
+        if (!r.low) {
+            return wide_result(n, c);
+        }
+        const int64_t exact = n * r.factor[c] + r.summand[c];
+        return n >= r.high[c]   ? r.above[c]
+               : n <= r.low[c] ? r.below[c]
+                               : static_cast<int32_t>(static_cast<uint32_t>(exact)) >> r.wide.shift;
+    }
+    int wide_result(int64_t n, int c) const {
+        const Rescaling& r = rescaling.wide;
+        const __int128 one = static_cast<__int128>(1) << r.shift;
+        const __int128 exact =
+            static_cast<__int128>(n) * r.multiplier[c] + r.offset[c] * (one >> kOffsetShift) + one / 2;
+        const __int128 y = exact >> r.shift;
+        return static_cast<int>(y < r.min ? r.min : y > r.max ? r.max : static_cast<int>(y));
+    }
+    RandomRescaling wide;
+    std::vector<std::vector<int32_t>> numbers;
+    ShortRescaling rescaling;
+};
+
+void check_shorts(const Int8Kernels& kernels) {
+    const bool in_place = pick(0, 3) == 0, adds = !in_place && toss(), rescales = pick(0, 3) > 0;
+    const DataType type = in_place || toss() ? DataType::i16 : DataType::f32;
+    const int channels = pick({1, 8, 16, 32, 64, 80, pick(1, 150)}), pixels = pick(1, 20);
+    const ptrdiff_t y_pixel = channels + pick(0, 4), x_pixel = in_place ? y_pixel : channels + pick(0, 4);
+    std::vector<int16_t> y = random_integers(pixels * y_pixel);
+    const std::vector<int16_t> integers = in_place ? y : random_integers(pixels * x_pixel);
+    Reals reals = reals_of(type == DataType::f32 ? pixels * x_pixel : 0);
+    if (!rescales || adds) {  // sums that fit
+        for (float& number : reals) {
+            number = number < 10000 ? std::fmax(number, -10000.0f) : 10000;
+        }
+    }
+    if (adds) {
+        for (int16_t& number : y) {
+            number = static_cast<int16_t>(number / 4);
+        }
+    }
+    const RandomShortRescaling random(channels);
+    std::vector<int16_t> expected = y;
+    for (int i = 0; i < pixels; ++i) {
+        for (int c = 0; c < channels; ++c) {
+            const ptrdiff_t from = i * x_pixel + c, to = i * y_pixel + c;
+            const int64_t n = type == DataType::f32 ? rounded(reals[from], kLargest) : integers[from];
+            const int64_t result = rescales ? random(n, c) : n;
+            expected[to] = static_cast<int16_t>(static_cast<uint16_t>(result + (adds ? y[to] : 0)));
+        }
+    }
+    const void* x = in_place                ? y.data()
+                    : type == DataType::f32 ? static_cast<const void*>(reals.data())
+                                            : integers.data();
+    kernels.shorts({type, x, x_pixel, pixels, channels, rescales ? &random.rescaling : nullptr, adds, y.data(), y_pixel});
+    if (y != expected) {
+        fail(name, "shorts");
+    }
 }
 
 void check_rescale_planes(const Int8Kernels& kernels) {
@@ -385,6 +478,7 @@ int main(int, char** arguments) {
     const InstructionSet& set = require_instruction_set(arguments[1]);
     name = set.name;
     for (int i = std::atoi(arguments[2]); i-- > 0;) {
+        check_shorts(*set.int8);
         check_rescale(*set.int8);
         check_rescale_planes(*set.int8);
         check_max_row(*set.int8);

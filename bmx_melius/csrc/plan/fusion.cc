@@ -102,6 +102,8 @@ class Fuser {
                 starts_stem(i) ? fuse_stem(i) : fuse_chain(i);
                 break;
             case Op::rescale:
+                fuse_int8(i) || patterns_.is_postponed(i) || (fuse_elementwise(i), true);
+                break;
             case Op::int8_conv:
             case Op::level_int8_conv:
             case Op::multi_threshold:
@@ -132,8 +134,7 @@ class Fuser {
                 }
                 break;
             default:
-                // Sums of small integers are computed as such.
-                if (row_of(operation(i).op).form != ElementwiseForm::none && type_of(i) == DataType::f32) {
+                if (row_of(operation(i).op).form != ElementwiseForm::none) {
                     fuse_elementwise(i);
                 } else {
                     add_single(i);
@@ -229,64 +230,28 @@ class Fuser {
 
     // --- 8-bit integers
 
-    bool is(int i, Op op) const { return i >= 0 && operation(i).op == op; }
-
-    bool is_int8_conv(int i) const { return i >= 0 && row_of(operation(i).op).products == Products::int8; }
-
-    bool makes_bytes(int i) const {
-        return operation(i).attributes.result_min >= 0 && operation(i).attributes.result_max <= kMaxByte;
-    }
-
     // Adds the group that begins with operation `i`, if 8-bit convolutions follow. If it only rescales one of the
     // user's maps, it reads that itself.
     bool fuse_int8(int i) {
-        std::vector<int> operations;
-        const int x = operation(i).inputs[0];
-        bool reads_planes = is_input(x) && fusion_.producer[x] < 0 && (is(i, Op::affine) || is(i, Op::rescale));
-        int next = i;
-        const auto take = [&] {
-            operations.push_back(next);
-            next = facts_.only_consumer(value_of(next));
-        };
-        if (is(next, Op::affine)) {
-            take();
-            if (!is(next, Op::rescale)) {
-                return false;
-            }
-        }
-        if (is(next, Op::rescale) || is(next, Op::multi_threshold)) {
-            if (is(next, Op::rescale) && !makes_bytes(next)) {
-                return false;
-            }
-            take();
-            if (is(next, Op::max_pool)) {
-                reads_planes = false;
-                take();
-            }
-            if (is(next, Op::shuffle)) {
-                take();
-            }
-        }
-        if (!is_int8_conv(next)) {
+        std::vector<int> operations = patterns_.int8_from(i);
+        if (operations.empty()) {
             return false;
         }
-        while (is_int8_conv(next)) {
-            const bool continues = makes_bytes(next);
-            take();
-            if (!continues) {
-                break;
-            }
-        }
-        const DataType type = type_of(operations.back());
-        if (is(next, Op::max_pool) && type == DataType::i16) {
-            take();
+        const int x = operation(i).inputs[0];
+        bool reads_planes = is_input(x) && fusion_.producer[x] < 0 &&
+                            (operation(i).op == Op::affine || operation(i).op == Op::rescale);
+        for (size_t k = 0; !patterns_.is_int8_conv(operations[k]); k++) {
+            reads_planes = reads_planes && operation(operations[k]).op != Op::max_pool;
         }
         const int result = value_of(operations.back());
-        std::vector<Operand> reads;
+        const bool pools = !patterns_.is_int8_conv(operations.back());
+        const DataType type = pools ? DataType::i16 : type_of(operations.back());
+        Group group = {StepKind::int8, std::move(operations), {}, result, type};
         if (!reads_planes) {
-            reads.push_back(read(x));
+            group.reads.push_back(read(x));
         }
-        add({StepKind::int8, std::move(operations), std::move(reads), result, type});
+        take_elementwise(group);
+        add(std::move(group));
         return true;
     }
 
@@ -298,9 +263,15 @@ class Fuser {
 
     // Appends elementwise operations to a group whose result so far is `x`.
     void append_elementwise(const std::vector<int>& chain, int x, Group& group) {
+        int rescaled = -1;  // the operand of the next addition, which is rescaled for that only
         for (int i : chain) {
+            if (rescales_operand(operation(i), x)) {
+                group.reads.push_back(read(operation(i).inputs[0]));
+                rescaled = value_of(i);
+                continue;
+            }
             const int other = other_operand(operation(i), x);
-            if (other >= 0) {
+            if (other >= 0 && other != rescaled) {
                 group.reads.push_back(read(other));
             }
             x = value_of(i);
@@ -308,15 +279,22 @@ class Fuser {
         group.operations.insert(group.operations.end(), chain.begin(), chain.end());
         group.elementwise = chain.size();
         group.result = x;
-        group.type = DataType::f32;
+        group.type = chain.empty() ? DataType::f32 : type_of(chain.back());
     }
 
+    // Adds the group that begins with operation `i`, or with the rescaling of one of its operands.
     void fuse_elementwise(int i) {
-        const int x = operation(i).inputs[0];
+        int first = i;
+        for (int input : operation(i).inputs) {
+            if (!is_input(input) && !done_[input - value_of(0)] && patterns_.is_postponed(input - value_of(0))) {
+                first = input - value_of(0);
+            }
+        }
+        const int x = operation(first).inputs[0];
         Group group = {StepKind::elementwise, {}, {read(x)}, x};
-        append_elementwise(patterns_.elementwise_from(i, x), x, group);
+        append_elementwise(patterns_.elementwise_from(first, x), x, group);
         const int next = group.operations.empty() ? i : facts_.only_consumer(group.result);
-        if (next >= 0 && operation(next).op == Op::channel_mean) {
+        if (next >= 0 && operation(next).op == Op::channel_mean && group.type == DataType::f32) {
             group.operations.push_back(next);
             group.result = value_of(next);
         }
@@ -347,9 +325,22 @@ class Fuser {
             return;
         }
         const std::vector<int> chain = patterns_.elementwise_from(next, x);
-        if (!chain.empty() && patterns_.is_worth_a_step(chain, true)) {
+        if (!chain.empty() && patterns_.is_worth_a_step(chain, true) && can_store(group, type_of(chain.back()))) {
             group.sums = group.type;
             append_elementwise(chain, x, group);
+        }
+    }
+
+    // Returns whether a convolution can store its sums in a map of this type, or elsewhere before they are changed.
+    bool can_store(const Group& group, DataType type) const {
+        switch (group.kind) {
+            case StepKind::binary_conv:
+                return true;
+            case StepKind::int8:
+                return type == group.type ||
+                       (type == DataType::f32 && patterns_.is_int8_conv(group.operations.back()));
+            default:
+                return type == DataType::f32;
         }
     }
 

@@ -18,7 +18,9 @@ enum class StepKind {
     copy,         // copies a view to a map
     elementwise,  // one or more elementwise operations, [channel_mean]
     binary_conv,  // [threshold] binary_conv ([add] or elementwise operations)
-    int8,  // [affine] [rescale] [max_pool] [shuffle] convolution+ [max_pool]; multi_threshold in place of the first two
+    // [affine] [rescale] [max_pool] [shuffle] convolution+ [max_pool], elementwise operations; multi_threshold in place
+    // of the first two
+    int8,
     pack,  // packs the result of a step that cannot pack it
     output,
 };
@@ -37,7 +39,9 @@ struct Group {
     std::vector<Operand> reads;
     int result = -1;                // the value whose map it computes
     DataType type = DataType::f32;  // type of that map
-    size_t elementwise = 0;         // number of elementwise operations, at the end or before the mean of the channels
+    // Number of elementwise operations, at the end or before the mean of the channels. If one of them rescales another
+    // value than the result of the one before, it rescales the operand of the next addition.
+    size_t elementwise = 0;
     DataType sums = DataType::f32;  // type of the sums of a convolution before the elementwise operations
 };
 

@@ -4,6 +4,7 @@
 
 #include "plan/arrays.h"
 #include "plan/fused_operations.h"
+#include "plan/patterns.h"
 #include "program/error.h"
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
@@ -23,9 +24,10 @@ constexpr int64_t kFewRows = 8;  // pixels of a map at conversion, for matrix pr
 
 class Lowering {
   public:
-    Lowering(const Program& program, const int32_t* words, const InstructionSet& instruction_set, const Fusion& fusion,
-             const Placement& placement)
+    Lowering(const Program& program, const int32_t* words, const InstructionSet& instruction_set, const Facts& facts,
+             const Fusion& fusion, const Placement& placement)
         : program_(program),
+          facts_(facts),
           arrays_(program, words),
           fused_(program, arrays_),
           kernels_(instruction_set),
@@ -111,13 +113,8 @@ class Lowering {
             }
             case Op::expand:
                 return expand_step(source(group), a.low, output(group));
-            case Op::add:
-                return add_step(source(group, 0), source(group, 1), output(group));
             case Op::avg_pool:
                 return average_pool_step(source(group), a, group.result, output(group));
-            case Op::rescale:
-                return rescale_step(kernels_.int8, source(group), rescaling_of(i, numbers_of(source(group))),
-                                    output(group));
             case Op::multi_threshold:
                 return multi_threshold_step(kernels_.int8, source(group), counted_of(i), output(group));
             case Op::integer_mean:
@@ -170,17 +167,29 @@ class Lowering {
     // Returns the chain of the elementwise operations of a group.
     ElementwiseChain chain_of(const Group& group) const {
         std::vector<ElementwiseStage> stages;
-        size_t read = 1;  // reads[0] is the first operand of the group
-        const size_t first = fused_.first_elementwise(group);
-        for (size_t k = first; k < first + group.elementwise; k++) {
+        const size_t first = fused_.first_elementwise(group), end = first + group.elementwise;
+        const auto combines = [&](int i) { return row_of(operation(i).op).form == ElementwiseForm::values; };
+        const auto chain = group.operations.begin() + static_cast<ptrdiff_t>(first);
+        size_t read = group.reads.size() - std::count_if(chain, chain + group.elementwise, combines);
+        int x = first > 0 ? program_.value_of(group.operations[first - 1]) : group.reads[0].value;
+        for (size_t k = first; k < end; k++) {
+            ElementwiseStage stage;
+            if (rescales_operand(operation(group.operations[k]), x)) {
+                stage.rescaling = short_rescaling_of(group.operations[k++]);
+            }
             const int i = group.operations[k];
-            ElementwiseStage stage = fused_.stage_of(i);
-            if (stage.row.form == ElementwiseForm::values) {
+            stage.row = row_of(operation(i).op);
+            if (operation(i).op == Op::rescale) {
+                stage.rescaling = short_rescaling_of(i);
+            } else if (stage.row.form == ElementwiseForm::values) {
                 stage.operand = source(group, static_cast<int>(read++));
+            } else {
+                stage = fused_.stage_of(i);
             }
             stages.push_back(std::move(stage));
+            x = program_.value_of(i);
         }
-        return {kernels_.floats, std::move(stages)};
+        return {kernels_.floats, kernels_.int8, group.type, std::move(stages)};
     }
 
     StepPtr elementwise(const Group& group) const {
@@ -269,14 +278,17 @@ class Lowering {
 
     // --- 8-bit integers
 
-    // Returns the bounds of the numbers of a map.
-    IntegerRange numbers_of(const Source& source) const {
-        for (const Slab& slab : source.slabs) {
-            if (placement_.buffers[slab.buffer].type != DataType::i16) {
-                return kRoundedFloats;
-            }
+    // Returns the bounds of the numbers of a value, rounded.
+    IntegerRange numbers_of(int value) const {
+        const Range& range = facts_.ranges[value];
+        if (!range.integers) {
+            return kRoundedFloats;
         }
-        return kShortIntegers;
+        const auto limited = [](double bound) {
+            return static_cast<int64_t>(
+                std::min(std::max(bound, double(kRoundedFloats.low)), double(kRoundedFloats.high)));
+        };
+        return {limited(range.low), limited(range.high)};
     }
 
     RescalingConstants rescaling_of(int i, IntegerRange numbers) const {
@@ -284,6 +296,13 @@ class Lowering {
         const int channels = channels_into(i);
         return rescaling_constants(arrays_.integers(arrays[0], channels), arrays_.integers(arrays[1], channels),
                                    operation(i).attributes, {numbers});
+    }
+
+    ShortRescalingConstants short_rescaling_of(int i) const {
+        const size_t* arrays = operation(i).arrays;
+        const int channels = channels_into(i);
+        return short_rescaling_constants(arrays_.integers(arrays[0], channels), arrays_.integers(arrays[1], channels),
+                                         operation(i).attributes, numbers_of(operation(i).inputs[0]));
     }
 
     CountedThresholds counted_of(int i) const {
@@ -306,7 +325,7 @@ class Lowering {
             spec.input = spec.source_value;
         } else {
             spec.source = source(group);
-            numbers = numbers_of(spec.source);
+            numbers = numbers_of(spec.source_value);
         }
         size_t next = 0;
         const auto op = [&] { return operation(group.operations[next]).op; };
@@ -345,10 +364,11 @@ class Lowering {
                                    arrays_.integers(arrays[1], a.out_channels),
                                    arrays_.integers(arrays[2], a.out_channels), program_.value_of(i)});
         }
-        if (next < group.operations.size()) {
+        if (next < fused_.first_elementwise(group)) {
             spec.pools_after = true;
             spec.pool_after = operation(group.operations[next]).attributes;
         }
+        spec.chain = chain_of(group);
         spec.result = group.result;
         spec.output = output(group);
         return std::make_unique<Int8Step>(std::move(spec));
@@ -373,7 +393,6 @@ class Lowering {
         spec.result = group.result;
         spec.output = output(group);
         spec.sums = group.sums;
-        spec.floats = kernels_.floats;
         if (group.reads.size() > 1 && !group.elementwise) {
             spec.addend = source(group, 1).slabs[0].buffer;
         }
@@ -398,6 +417,7 @@ class Lowering {
     }
 
     const Program& program_;
+    const Facts& facts_;
     const Arrays arrays_;
     const FusedOperations fused_;
     const InstructionSet& kernels_;
@@ -411,8 +431,8 @@ class Lowering {
 }  // namespace
 
 std::vector<StepPtr> make_steps(const Program& program, const int32_t* words, const InstructionSet& instruction_set,
-                                const Fusion& fusion, const Placement& placement) {
-    return Lowering(program, words, instruction_set, fusion, placement).run();
+                                const Facts& facts, const Fusion& fusion, const Placement& placement) {
+    return Lowering(program, words, instruction_set, facts, fusion, placement).run();
 }
 
 }  // namespace bmx

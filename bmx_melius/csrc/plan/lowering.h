@@ -11,6 +11,6 @@ namespace bmx {
 // Returns one step for each group, in order. `words` are the words of the program. The steps reference neither
 // afterwards.
 std::vector<StepPtr> make_steps(const Program& program, const int32_t* words, const InstructionSet& instruction_set,
-                                const Fusion& fusion, const Placement& placement);
+                                const Facts& facts, const Fusion& fusion, const Placement& placement);
 
 }  // namespace bmx

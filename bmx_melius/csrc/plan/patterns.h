@@ -32,8 +32,17 @@ class FusionPatterns {
     // Returns whether operation `i` is a 1x1 convolution without padding.
     bool is_pointwise(int i) const;
 
-    // Returns the elementwise operations that follow one another from operation `i` on, which reads value `x`.
+    // Returns the elementwise operations that follow one another from operation `i` on, which reads value `x`, and whose
+    // results are of one type. Before an addition is the rescaling of its other operand, if that is postponed.
     std::vector<int> elementwise_from(int i, int x) const;
+
+    // Returns whether operation `i` rescales an operand of an addition of integers, whose step does that, too.
+    bool is_postponed(int i) const;
+
+    bool is_int8_conv(int i) const { return i >= 0 && row_of(operation(i).op).products == Products::int8; }
+
+    // Returns the operations from `i` on that a step of 8-bit convolutions can compute; none if these do not follow.
+    std::vector<int> int8_from(int i) const;
 
     // Returns whether a chain of elementwise operations has one that only an elementwise step computes, or is not
     // followed by a step that normalizes its input.
@@ -45,16 +54,26 @@ class FusionPatterns {
     bool is_input(int value) const { return value < program_.value_of(0); }
 
     // Returns whether operation `i` changes every element of value `x` separately, and its other operand, if it has
-    // one, is already computed. Sums of small integers are computed as such instead.
+    // one, is already computed, or only its rescaling is postponed.
     bool is_elementwise(int i, int x) const;
 
     bool is_computed(int value) const;
+    DataType type_of(int i) const { return facts_.ranges[value_of(i)].type(); }
+    bool is(int i, Op op) const { return i >= 0 && operation(i).op == op; }
+
+    // Returns the postponed operation whose result is `value`, or -1.
+    int postponed(int value) const {
+        return !is_input(value) && is_postponed(value - value_of(0)) ? value - value_of(0) : -1;
+    }
 
     const Program& program_;
     const Facts& facts_;
     const Views& views_;
     const std::vector<int>& producer_;
 };
+
+// Returns whether an elementwise operation of a chain, whose result so far is `x`, rescales another value.
+bool rescales_operand(const Operation& operation, int x);
 
 // Returns the operand of an elementwise operation that is read in addition to `x`, or -1 if there is none.
 int other_operand(const Operation& operation, int x);

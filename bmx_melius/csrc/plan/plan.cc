@@ -12,7 +12,7 @@ Plan make_plan(const Program& program, const int32_t* words, const InstructionSe
     Fusion fusion = fuse(program, facts, find_views(program, facts));
     eliminate_dead_groups(fusion);
     Placement placement = place(program, fusion);
-    auto steps = make_steps(program, words, instruction_set, fusion, placement);
+    auto steps = make_steps(program, words, instruction_set, facts, fusion, placement);
     return {std::move(steps), std::move(placement.buffers), std::move(placement.live_ranges)};
 }
 

@@ -74,7 +74,7 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.rows = input_.rows(input, std::min(padded, (map.band - 1) * a.stride_h + a.extent_h()));
     map.work = round_up(map.rows.bytes, 64);
     map.sums = map.work + round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
-    const size_t sums = chain_.empty() ? 0 : size_of(spec_.sums) * map.band * result.width * a.out_channels;
+    const size_t sums = adds_in_place() ? 0 : size_of(spec_.sums) * map.band * result.width * a.out_channels;
     map.bytes = map.sums + round_up(sums, 64);
     return map;
 }
@@ -128,7 +128,7 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
 void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
     // The results of the convolution, beginning with the first row.
     View sums = memory.view(spec_.output);
-    if (chain_.empty()) {
+    if (adds_in_place()) {
         sums.data = sums.at(part.row_begin * sums.row);
     } else {
         sums.type = spec_.sums;
@@ -164,16 +164,9 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
 
 // Applies the elementwise operations to the sums of a part, which is in the cache.
 void BinaryStep::finish(const Memory& memory, const Part& part, const View& sums) const {
-    const View output = memory.view(spec_.output);
-    const int columns = static_cast<int>(memory.value(spec_.result).width);
-    const int filters = part.filter_end - part.filter_begin;
-    for (int y = part.row_begin; y < part.row_end; y++) {
-        float* x = reinterpret_cast<float*>(output.at(y * output.row + part.filter_begin));
-        const uint8_t* from = sums.at((y - part.row_begin) * sums.row + part.filter_begin);
-        spec_.floats->combine(
-            {Combination::copy, x, output.pixel, columns, filters, sums.type, from, sums.pixel, false});
-        chain_.apply(memory, {y, 0, columns, part.filter_begin, filters, x, output.pixel});
-    }
+    const int64_t width = memory.value(spec_.result).width;
+    chain_.apply(memory, {sums.type, sums.at(part.filter_begin), sums.pixel}, memory.view(spec_.output),
+                 part.row_begin * width, part.row_end * width, part.filter_begin, part.filter_end - part.filter_begin);
 }
 
 // Corrects the results of a map padded with -1 to padding with 0: adds the weights of all taps outside the map.

@@ -19,7 +19,6 @@ struct BinaryStepSpec {
     Slab output;              // a whole buffer
     int addend = -1;  // buffer added to the result, with the layout of the output's and possibly the same; -1: none
     DataType sums = DataType::f32;  // type of the sums before a chain of elementwise operations
-    const FloatKernels* floats;
 };
 
 class BinaryStep : public Step {
@@ -47,6 +46,8 @@ class BinaryStep : public Step {
         bool empty() const { return row_begin >= row_end || filter_begin >= filter_end; }
     };
 
+    // Whether sums are computed where the results are.
+    bool adds_in_place() const { return chain_.empty() || chain_.type() == spec_.sums; }
     bool shares_filters(const std::vector<Value>& values, int threads) const;
     Map map_of(const std::vector<Value>& values, int threads) const;
     void run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;

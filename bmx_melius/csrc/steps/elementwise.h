@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "steps/packer.h"
+#include "steps/rescaling.h"
 
 namespace bmx {
 
@@ -18,34 +19,61 @@ struct ElementwiseStage {
     Constants<float> a, b;                   // for the form channels
     Source operand = {-1, {}};               // for the form values: of the size of x, or 1 along some axes
     MapConstants constants = {1, 1, 1, {}};  // for the form positions
+    ShortRescalingConstants rescaling = {};  // in a chain of integers: of the operand or, without one, of x
 };
 
-// Pixels of a row and a range of their channels.
+// The numbers of pixels.
+struct Numbers {
+    DataType type;
+    const void* first;  // the first channel of the first pixel
+    ptrdiff_t pixel;    // elements between neighbouring pixels
+};
+
+// Pixels of a row and a range of their channels, of the type of a chain. In a chain of integers they may go on in the
+// next rows.
 struct PixelRange {
     int row, column, pixels;
     int channel, channels;
-    float* x;  // the first channel of the range at the first pixel
+    void* x;  // the first channel of the range at the first pixel
     ptrdiff_t x_pixel;
 };
 
+// Its results, those in between included, are all floats or all 16-bit integers.
 class ElementwiseChain {
   public:
     ElementwiseChain() = default;
-    ElementwiseChain(const FloatKernels* kernels, std::vector<ElementwiseStage> stages)
-        : kernels_(kernels), stages_(std::move(stages)) {}
+    ElementwiseChain(const FloatKernels* floats, const Int8Kernels* integers, DataType type,
+                     std::vector<ElementwiseStage> stages)
+        : floats_(floats), integers_(integers), type_(type), stages_(std::move(stages)) {}
 
     bool empty() const { return stages_.empty(); }
-    void apply(const Memory& memory, const PixelRange& pixels) const;
+    DataType type() const { return type_; }
 
-    // The same for a range of channels of pixels `begin` to `end` - 1 of a map of float32, numbered row by row.
+    // Applies the chain to a value.
+    void apply(const Memory& memory, const Source& source, const PixelRange& pixels) const;
+
+    // Applies it in place to a range of channels of pixels `begin` to `end` - 1 of a map, numbered row by row.
     void apply(const Memory& memory, const View& map, int64_t begin, int64_t end, int channel, int channels) const;
 
+    // The same, to numbers that are elsewhere.
+    void apply(const Memory& memory, Numbers from, const View& map, int64_t begin, int64_t end, int channel,
+               int channels) const;
+
   private:
-    const FloatKernels* kernels_ = nullptr;
+    void begin(const Numbers& from, const PixelRange& pixels) const;
+    void go_on(const Memory& memory, const PixelRange& pixels) const;
+    void go_on_with_integers(const Memory& memory, const PixelRange& pixels) const;
+    bool begins_with_rescaling() const {
+        return type_ == DataType::i16 && !empty() && stages_[0].operand.slabs.empty();
+    }
+
+    const FloatKernels* floats_ = nullptr;
+    const Int8Kernels* integers_ = nullptr;
+    DataType type_ = DataType::f32;
     std::vector<ElementwiseStage> stages_;
 };
 
-// Combines x with a value.
+// Combines x, floats, with a value.
 void combine_with(const FloatKernels& kernels, const Memory& memory, const Source& source, Combination combination,
                   const PixelRange& pixels);
 
@@ -67,7 +95,7 @@ class ElementwiseStep : public Step {
     ElementwiseChain chain_;
     bool mean_;
     int channels_, max_pixels_;  // pixels at a time
-    Slab output_;                // a whole buffer of float32
+    Slab output_;                // a whole buffer of the type of the chain, or of float32 with the mean
     Packer packer_;
 };
 

@@ -17,57 +17,6 @@ constexpr int kPixelsOfItem = 60;  // so that they stay in the L1 cache while al
 
 size_t padded_channels(int channels) { return round_up(channels, kWordChannels); }
 
-// --- rescaling with 32 bits ------------------------------------------------------------------------
-
-int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }  // y > 0
-
-// Constants of one channel. They exist only if `exact`.
-struct Narrow {
-    bool exact;
-    int64_t low, high, factor, summand;
-
-    // Whether results lie within 32 bits.
-    bool fits() const {
-        const int64_t a = low * factor + summand, b = high * factor + summand;
-        return std::max(a, b) <= INT32_MAX && std::min(a, b) >= INT32_MIN;
-    }
-};
-
-// Numbers whose results would exceed the limits are limited themselves.
-Narrow narrow(int64_t multiplier, int64_t offset, const Attributes& a, IntegerRange numbers) {
-    const int64_t one = int64_t(1) << a.shift, summand = offset * (one >> kOffsetShift) + one / 2;
-    const int64_t below_max = a.result_max * one - summand, above_min = (a.result_min + 1) * one - summand;
-    int64_t first_min, last_min;  // numbers from the one on and up to the other have the result min, and so on
-    int64_t low = numbers.low, high = numbers.high;
-    const auto constant = [&](int y) { return Narrow{true, 0, 0, 0, y * one}; };
-    if (multiplier == 0) {
-        const int64_t y = summand >> a.shift;
-        return constant(static_cast<int>(std::min<int64_t>(std::max<int64_t>(y, a.result_min), a.result_max)));
-    }
-    const int64_t magnitude = std::abs(multiplier);
-    if (magnitude > one || a.result_min == a.result_max) {
-        return {false, 0, 0, 0, 0};  // results skip numbers, or there is only one
-    }
-    if (multiplier > 0) {
-        last_min = floor_div(above_min - 1, magnitude);
-        const int64_t first_max = -floor_div(-below_max, magnitude);
-        if (last_min > high || first_max < low) {
-            return constant(last_min > high ? a.result_min : a.result_max);
-        }
-        low = std::max(low, last_min);
-        high = std::min(high, first_max);
-    } else {
-        first_min = floor_div(-above_min, magnitude) + 1;
-        const int64_t last_max = floor_div(-below_max, magnitude);
-        if (first_min < low || last_max > high) {
-            return constant(first_min < low ? a.result_min : a.result_max);
-        }
-        low = std::max(low, last_max);
-        high = std::min(high, first_min);
-    }
-    return {true, low, high, multiplier, summand};
-}
-
 // --- blocks --------------------------------------------------------------------------------------
 
 // What blocks compute that read the same words.
@@ -219,39 +168,6 @@ void visit_windows(const Attributes& a, const Value& map, int64_t y, int64_t wid
 }
 
 }  // namespace
-
-RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, const std::vector<int32_t>& offset,
-                                       const Attributes& attributes, const std::vector<IntegerRange>& numbers) {
-    const size_t size = multiplier.size() + kInt8Lanes;
-    RescalingConstants constants;
-    constants.multiplier = Constants<int32_t>(size);
-    constants.offset = Constants<int32_t>(size);
-    std::copy(multiplier.begin(), multiplier.end(), constants.multiplier.data());
-    std::copy(offset.begin(), offset.end(), constants.offset.data());
-    constants.shift = attributes.shift;
-    constants.min = attributes.result_min;
-    constants.max = attributes.result_max;
-    std::vector<Narrow> all;
-    for (size_t c = 0; c < multiplier.size() && attributes.shift < 32; c++) {
-        all.push_back(narrow(multiplier[c], offset[c], attributes, numbers[numbers.size() > 1 ? c : 0]));
-        if (!all.back().exact || !all.back().fits()) {
-            return constants;
-        }
-    }
-    if (all.size() == multiplier.size()) {
-        const auto filled = [&](int64_t Narrow::* member) {
-            Constants<int32_t> result(size);
-            std::transform(all.begin(), all.end(), result.data(),
-                           [&](const Narrow& one) { return static_cast<int32_t>(one.*member); });
-            return result;
-        };
-        constants.low = filled(&Narrow::low);
-        constants.high = filled(&Narrow::high);
-        constants.factor = filled(&Narrow::factor);
-        constants.summand = filled(&Narrow::summand);
-    }
-    return constants;
-}
 
 // --- preparation ---------------------------------------------------------------------------------
 
@@ -513,7 +429,7 @@ void Int8Step::first_rows(const Memory& memory, const Map& map, int64_t begin, i
                         }
                         spec_.kernels->rescale({view.type, view.at(column * view.pixel), a.stride_w * view.pixel,
                                                 window, size, pixels, view.channels, scale ? scale + channel : nullptr,
-                                                scale ? shift + channel : nullptr, spec_.rescaling.from(channel), true,
+                                                scale ? shift + channel : nullptr, spec_.rescaling.from(channel),
                                                 to + x * map.pixel, map.pixel});
                     });
             }
@@ -589,7 +505,12 @@ void Int8Step::convolve(const Memory& memory, const Team& team, size_t number, c
             row.y_pixel = next.pixel;
         }
         spec_.kernels->convolve(row);
-        if (is_last && parts == 1 && !packer_.empty()) {
+        if (is_last) {
+            const Int8Blocks &front = row.blocks[0], &back = row.blocks[row.blocks_count - 1];
+            spec_.chain.apply(memory, memory.view(spec_.output), first, first + row.pixels, front.first_output,
+                              back.first_output + back.outputs - front.first_output);
+        }
+        if (is_last && parts == 1) {
             packer_.pack(memory, first, first + row.pixels);
         }
     }
@@ -620,6 +541,8 @@ void Int8Step::convolve_and_pool(const Memory& memory, const Team& team, const M
                                         static_cast<ptrdiff_t>(pool.stride_w * under.channels), offsets, size, pixels,
                                         static_cast<int>(under.channels), to, view.pixel});
             });
+        spec_.chain.apply(memory, view, y * result.width, (y + 1) * result.width, 0,
+                          static_cast<int>(result.channels));
         packer_.pack(memory, y * result.width, (y + 1) * result.width);
     }
 }
@@ -639,24 +562,6 @@ StepPtr multi_threshold_step(const Int8Kernels* kernels, Source source, CountedT
                     {view.type, view.at(row * view.row), view.pixel, window, 1, static_cast<int>(map.width),
                      view.channels, counted.thresholds.data() + channel, source.channels(), counted.count,
                      counted.flips.data() + channel, false, output.at(row * output.row + channel), output.pixel});
-                channel += view.channels;
-            }
-        }
-    });
-}
-
-StepPtr rescale_step(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab whole) {
-    return function_step([=, rescaling = std::move(rescaling)](const Memory& memory, const Team& team, int) {
-        const Value& map = memory.value(source.value);
-        const View output = memory.view(whole);
-        const ptrdiff_t window[] = {0};
-        for (int row = team.begin(map.height); row < team.end(map.height); row++) {
-            int channel = 0;
-            for (const Slab& slab : source.slabs) {
-                const View view = memory.view(slab);
-                kernels->rescale({view.type, view.at(row * view.row), view.pixel, window, 1,
-                                  static_cast<int>(map.width), view.channels, nullptr, nullptr, rescaling.from(channel),
-                                  false, output.at(row * output.row + channel), output.pixel});
                 channel += view.channels;
             }
         }

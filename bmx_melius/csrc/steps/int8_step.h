@@ -5,35 +5,9 @@
 // The maps between them are padded and stay in the scratch memory of the step: one phase computes the rows of a map.
 // Their channels are ordered as the next layer reads them best.
 #pragma once
-#include "steps/packer.h"
+#include "steps/elementwise.h"
 
 namespace bmx {
-
-// Bounds of the numbers that are rescaled.
-struct IntegerRange {
-    int64_t low, high;
-};
-
-constexpr IntegerRange kRoundedFloats = {-(1 << 23), 1 << 23}, kShortIntegers = {-(1 << 15), (1 << 15) - 1};
-
-// Constants of a rescaling, with what vectors read beyond the last channel.
-struct RescalingConstants {
-    Constants<int32_t> multiplier, offset;
-    int shift, min, max;
-    Constants<int32_t> low, high, factor, summand;  // empty if 32 bits do not suffice
-
-    Rescaling from(int channel) const {
-        const bool narrow = low.size();
-        const Rescaling first = {
-            multiplier.data(), offset.data(), shift,         min, max, narrow ? low.data() : nullptr,
-            high.data(),       factor.data(), summand.data()};
-        return first.from(channel);
-    }
-};
-
-// `numbers` has the bounds for each channel, or one for all of them.
-RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, const std::vector<int32_t>& offset,
-                                       const Attributes& attributes, const std::vector<IntegerRange>& numbers);
 
 // Scale and shift before a rescaling; empty if there are none.
 struct ScaleAndShift {
@@ -72,6 +46,7 @@ struct Int8Spec {
     std::vector<Int8LayerSpec> layers;
     bool pools_after = false;
     Attributes pool_after;
+    ElementwiseChain chain;  // after that
     int result;
     Slab output;  // a whole buffer of 16-bit integers, or of floats without pooling
 };
@@ -142,9 +117,6 @@ class Int8Step : public Step {
 
 // Numbers of thresholds, as 16-bit integers.
 StepPtr multi_threshold_step(const Int8Kernels* kernels, Source source, CountedThresholds counted, Slab output);
-
-// Rescaling to 16-bit integers.
-StepPtr rescale_step(const Int8Kernels* kernels, Source source, RescalingConstants rescaling, Slab output);
 
 // Rounded means over the whole map or over windows, in multiples of 2^-fraction_bits, as float32.
 StepPtr integer_mean_step(const Int8Kernels* kernels, Source source, const Attributes& attributes, bool is_global,

@@ -170,12 +170,11 @@ StepPtr flatten_step(Source source, Slab whole) {
 
 namespace {
 
-// Returns the step that processes a map row by row: the rows of one or two values, as float32 with contiguous channels,
-// are modified in place by change(x, y, pixels, channels), where y is the second value, or working memory of the size
-// of x.
+// Returns the step that processes a map row by row: its rows, as float32 with contiguous channels, are modified in place
+// by change(x, y, pixels, channels), where y is working memory of the size of x.
 template <class Change>
-StepPtr row_step(std::vector<Source> sources, Slab output, Change change) {
-    const int channels = sources[0].channels(), value = sources[0].value;
+StepPtr row_step(Source source, Slab output, Change change) {
+    const int channels = source.channels(), value = source.value;
     const auto row_bytes = [=](const std::vector<Value>& values) {
         return round_up(sizeof(float) * values[value].width * channels + kFloatReadAhead, 64);
     };
@@ -187,10 +186,7 @@ StepPtr row_step(std::vector<Source> sources, Slab output, Change change) {
             float* x = floats(scratch);
             float* y = floats(scratch + row_bytes(*memory.values));
             for (int row = team.begin(map.height); row < team.end(map.height); row++) {
-                gather_row(memory, sources[0], row, x, channels);
-                if (sources.size() > 1) {
-                    gather_row(memory, sources[1], row, y, channels);
-                }
+                gather_row(memory, source, row, x, channels);
                 change(x, y, width, channels);
                 scatter_row(x, channels, width, memory.view(output), row);
             }
@@ -201,19 +197,11 @@ StepPtr row_step(std::vector<Source> sources, Slab output, Change change) {
 }  // namespace
 
 StepPtr copy_step(Source source, Slab output) {
-    return row_step({std::move(source)}, output, [](float*, float*, int, int) {});
-}
-
-StepPtr add_step(Source a, Source b, Slab output) {
-    return row_step({std::move(a), std::move(b)}, output, [](float* x, float* y, int pixels, int channels) {
-        for (int64_t i = 0; i < int64_t(pixels) * channels; i++) {
-            x[i] += y[i];
-        }
-    });
+    return row_step(std::move(source), output, [](float*, float*, int, int) {});
 }
 
 StepPtr shuffle_step(Source source, int groups, Slab output) {
-    return row_step({std::move(source)}, output, [=](float* x, float* y, int pixels, int channels) {
+    return row_step(std::move(source), output, [=](float* x, float* y, int pixels, int channels) {
         const int in_group = channels / groups;
         std::copy_n(x, int64_t(pixels) * channels, y);
         for (int i = 0; i < pixels; i++, x += channels, y += channels) {
@@ -227,7 +215,7 @@ StepPtr shuffle_step(Source source, int groups, Slab output) {
 }
 
 StepPtr expand_step(Source source, int low, Slab output) {
-    return row_step({std::move(source)}, output, [=](float* x, float*, int pixels, int channels) {
+    return row_step(std::move(source), output, [=](float* x, float*, int pixels, int channels) {
         for (int64_t i = 0; i < int64_t(pixels) * channels; i++) {
             if (x[i] == 0) {
                 x[i] = static_cast<float>(low);
@@ -237,7 +225,7 @@ StepPtr expand_step(Source source, int low, Slab output) {
 }
 
 StepPtr threshold_step(Source source, std::vector<float> thresholds, std::vector<uint32_t> flips, Slab output) {
-    return row_step({std::move(source)}, output, [=](float* x, float*, int pixels, int channels) {
+    return row_step(std::move(source), output, [=](float* x, float*, int pixels, int channels) {
         for (int i = 0; i < pixels; i++, x += channels) {
             for (int c = 0; c < channels; c++) {
                 const bool flip = flips[c / 32] >> c % 32 & 1;

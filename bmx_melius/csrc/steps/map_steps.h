@@ -51,7 +51,6 @@ StepPtr flatten_step(Source source, Slab output);
 
 // Steps that change the rows of a map as float32.
 StepPtr copy_step(Source source, Slab output);
-StepPtr add_step(Source a, Source b, Slab output);
 StepPtr shuffle_step(Source source, int groups, Slab output);
 StepPtr expand_step(Source source, int low, Slab output);
 

@@ -2,6 +2,7 @@
 // instruction set, on CPUs that lack it.)
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
@@ -13,6 +14,9 @@ template <class A, class B>
 constexpr auto ceil_div(A a, B b) {
     return (a + b - 1) / b;
 }
+
+// x / y, rounded down, for positive y.
+[[maybe_unused]] inline int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }
 
 inline size_t round_up(size_t size, size_t multiple) { return ceil_div(size, multiple) * multiple; }
 

@@ -39,7 +39,43 @@ struct Rescaling {
     }
 };
 
-// Rescaling of pixels, of each of which the largest number of a window counts:
+// A rescaling to 16-bit integers.
+struct ShortRescaling {
+    Rescaling wide;  // without what gives the same numbers with 32 bits
+    // That, or nullptr: n >= high ? above : n <= low ? below : (n * factor + summand) >> shift, where product and sum
+    // are computed modulo 2^32 and the result of the addition fits.
+    const int32_t *low, *high, *below, *above, *factor, *summand;
+
+    ShortRescaling from(int channel) const {
+        ShortRescaling r = *this;
+        r.wide = wide.from(channel);
+        if (low) {
+            r.low += channel;
+            r.high += channel;
+            r.below += channel;
+            r.above += channel;
+            r.factor += channel;
+            r.summand += channel;
+        }
+        return r;
+    }
+};
+
+// 16-bit integers from the numbers of pixels:
+//   y[c] = rescaled(round(x[c])), or without a rescaling round(x[c]), limited to 2^23 in magnitude; added to y[c] if
+//   `adds`
+struct ShortsRow {
+    DataType type;  // type of x
+    const void* x;  // may be y
+    ptrdiff_t x_pixel;  // elements between neighbouring pixels
+    int pixels, channels;
+    const ShortRescaling* rescaling;  // or nullptr
+    bool adds;
+    int16_t* y;
+    ptrdiff_t y_pixel;
+};
+
+// Rescaling of pixels to bytes, of each of which the largest number of a window counts:
 //   y[c] = max over the window of rescaled(round(x[c] * scale[c] + shift[c])); without scale of x[c], limited to 2^23
 // in magnitude
 struct RescaleRow {
@@ -52,8 +88,7 @@ struct RescaleRow {
     const float* scale;  // or nullptr
     const float* shift;
     Rescaling rescaling;
-    bool to_bytes;  // the type of y: uint8_t, otherwise int16_t
-    void* y;
+    uint8_t* y;
     ptrdiff_t y_pixel;  // in elements
 };
 
@@ -75,7 +110,7 @@ struct ThresholdsRow {
     ptrdiff_t y_pixel;  // in elements
 };
 
-// Rescaling as in RescaleRow for pixels of the user's map, without windows, to bytes. Words of y are written as a
+// Rescaling as in RescaleRow for pixels of the user's map, without windows. Words of y are written as a
 // whole.
 struct RescalePlanes {
     const float* x;
@@ -128,6 +163,7 @@ struct Int8Row {
 };
 
 struct Int8Kernels {
+    void (*shorts)(const ShortsRow& row);
     void (*rescale)(const RescaleRow& row);
     void (*rescale_planes)(const RescalePlanes& row);
     void (*max_row)(const MaxRow& row);

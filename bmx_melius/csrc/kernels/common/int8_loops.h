@@ -47,6 +47,17 @@ struct NarrowRescaling {
     }
 };
 
+// To 16-bit integers.
+struct NarrowShortRescaling {
+    ShortRescaling r;
+
+    int operator()(int32_t n, int c) const {
+        const uint32_t exact = uint32_t(n) * uint32_t(r.factor[c]) + uint32_t(r.summand[c]);  // modulo 2^32
+        const int32_t y = n > r.low[c] ? static_cast<int32_t>(exact) >> r.wide.shift : r.below[c];
+        return n < r.high[c] ? y : r.above[c];
+    }
+};
+
 template <class Visit>
 void visit_rescaling(const Rescaling& rescaling, const Visit& visit) {
     rescaling.low ? visit(NarrowRescaling{rescaling})
@@ -61,7 +72,7 @@ void visit_result(bool to_bytes, void* y, const Visit& visit) {
 // What is left of a row from a channel or pixel on.
 [[maybe_unused]] RescaleRow rest_of(RescaleRow row, int channel) {
     visit_typed(row.type, row.x, [&](const auto* x) { row.x = x + channel; });
-    visit_result(row.to_bytes, row.y, [&](auto* y) { row.y = y + channel; });
+    row.y += channel;
     row.channels -= channel;
     row.scale = row.scale ? row.scale + channel : nullptr;
     row.shift = row.shift ? row.shift + channel : nullptr;
@@ -94,8 +105,8 @@ inline int nearest(int16_t x) { return x; }
 
 // Rescaling keeps the order of numbers, or reverses it where the slope is negative: the largest result comes from the
 // largest or, where ~n replaces n, from the smallest number of a window.
-template <class Y, class Rescale>
-void rescale_largest(const RescaleRow& row, const int16_t* x, Y* y, const Rescale& rescaled, int count) {
+template <class Rescale>
+void rescale_largest(const RescaleRow& row, const int16_t* x, uint8_t* y, const Rescale& rescaled, int count) {
     int16_t flips[kLoopChannels], best[kLoopChannels];
     int32_t results[kLoopChannels];
     for (int c = 0; c < count; ++c) {
@@ -116,13 +127,13 @@ void rescale_largest(const RescaleRow& row, const int16_t* x, Y* y, const Rescal
             results[c] = rescaled(best[c] ^ flips[c], c);
         }
         for (int c = 0; c < count; ++c) {
-            y[c] = static_cast<Y>(results[c]);
+            y[c] = static_cast<uint8_t>(results[c]);
         }
     }
 }
 
-template <class T, class Y, class Rescale>
-void rescale_each(const RescaleRow& row, const T* x, Y* y, const Rescale& rescaled, int channel, int count) {
+template <class T, class Rescale>
+void rescale_each(const RescaleRow& row, const T* x, uint8_t* y, const Rescale& rescaled, int channel, int count) {
     const float* const scale = row.scale ? row.scale + channel : nullptr;
     const float* const shift = row.shift ? row.shift + channel : nullptr;
     int32_t best[kLoopChannels], n[kLoopChannels];
@@ -142,26 +153,56 @@ void rescale_each(const RescaleRow& row, const T* x, Y* y, const Rescale& rescal
             }
         }
         for (int c = 0; c < count; ++c) {
-            y[c] = static_cast<Y>(best[c]);
+            y[c] = static_cast<uint8_t>(best[c]);
         }
     }
 }
 
 [[maybe_unused]] void rescale_row(const RescaleRow& row) {
     visit_typed(row.type, row.x, [&](const auto* x) {
-        visit_result(row.to_bytes, row.y, [&](auto* y) {
-            visit_parts(row.channels, [&](int channel, int count) {
-                visit_rescaling(row.rescaling.from(channel), [&](const auto& rescaled) {
-                    if constexpr (std::is_same<decltype(x), const int16_t*>::value) {
-                        if (!row.scale) {
-                            rescale_largest(row, x + channel, y + channel, rescaled, count);
-                            return;
-                        }
+        visit_parts(row.channels, [&](int channel, int count) {
+            visit_rescaling(row.rescaling.from(channel), [&](const auto& rescaled) {
+                if constexpr (std::is_same<decltype(x), const int16_t*>::value) {
+                    if (!row.scale) {
+                        rescale_largest(row, x + channel, row.y + channel, rescaled, count);
+                        return;
                     }
-                    rescale_each(row, x + channel, y + channel, rescaled, channel, count);
-                });
+                }
+                rescale_each(row, x + channel, row.y + channel, rescaled, channel, count);
             });
         });
+    });
+}
+
+// What is left of a row from a channel on.
+[[maybe_unused]] ShortsRow rest_of(ShortsRow row, const ShortRescaling& rescaling, int channel) {
+    visit_typed(row.type, row.x, [&](const auto* x) { row.x = x + channel; });
+    row.channels -= channel;
+    row.rescaling = row.rescaling ? &rescaling : nullptr;
+    row.y += channel;
+    return row;
+}
+
+template <class T, class Rescale>
+void shorts_of(const ShortsRow& row, const T* x, const Rescale& rescaled) {
+    int16_t* y = row.y;
+    for (int i = 0; i < row.pixels; ++i, x += row.x_pixel, y += row.y_pixel) {
+        for (int c = 0; c < row.channels; ++c) {
+            const int number = rescaled(nearest(x[c]), c);
+            y[c] = static_cast<int16_t>(row.adds ? y[c] + number : number);
+        }
+    }
+}
+
+[[maybe_unused]] void shorts_row(const ShortsRow& row) {
+    visit_typed(row.type, row.x, [&](const auto* x) {
+        if (!row.rescaling) {
+            shorts_of(row, x, [](int n, int) { return n; });
+        } else if (row.rescaling->low) {
+            shorts_of(row, x, NarrowShortRescaling{*row.rescaling});
+        } else {
+            shorts_of(row, x, WideRescaling{row.rescaling->wide});
+        }
     });
 }
 

@@ -10,6 +10,7 @@
 //                                        the sums of some pixels and of the four vectors of a block
 #pragma once
 #include "kernels/common/int8_orders.h"
+#include "kernels/common/short_vectors.h"
 #include "kernels/common/unrolled.h"
 
 namespace bmx {
@@ -62,7 +63,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
     ptrdiff_t window[kWindow + 1] = {};
     unrolled<kWindow>([&](auto tap) BMX_INLINED { window[tap] = row.window[tap]; });
     const int16_t* from = x + channel;
-    uint8_t* y = static_cast<uint8_t*>(row.y) + channel;
+    uint8_t* y = row.y + channel;
     for (int i = 0; i < row.pixels; ++i, from += row.step, y += row.y_pixel) {
         Shorts n[2], results[2];
         const auto visit = [&](const int16_t* pixel, bool is_first) BMX_INLINED {
@@ -102,7 +103,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel, bool
 template <class Lanes>
 void rescale_at_once(const RescaleRow& row) {
     const Rescaling& r = row.rescaling;
-    bool suits = row.type == DataType::i16 && r.low && !row.scale && row.to_bytes;
+    bool suits = row.type == DataType::i16 && r.low && !row.scale;
     for (int c = 0; suits && c < row.channels; ++c) {  // whether limits may be saturated
         suits = r.low[c] <= INT16_MAX && r.high[c] >= INT16_MIN;
     }
@@ -303,7 +304,8 @@ void convolve_with(const Int8Row& row) {
 
 template <class Lanes, class Products>
 const Int8Kernels& kernels_with() {
-    static const Int8Kernels kernels = {rescale_at_once<Lanes>,
+    static const Int8Kernels kernels = {shorts_at_once,
+                                        rescale_at_once<Lanes>,
                                         rescale_planes_at_once<Lanes>,
                                         max_at_once<Lanes>,
                                         convolve_with<Lanes, Products>,

@@ -46,7 +46,8 @@ struct WidenedProducts {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx2() {
-    static const Int8Kernels kernels = {rescale_at_once,
+    static const Int8Kernels kernels = {shorts_at_once,
+                                        rescale_at_once,
                                         rescale_planes_at_once,
                                         max_at_once,
                                         convolve_with<WidenedProducts>,

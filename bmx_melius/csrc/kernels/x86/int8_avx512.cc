@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/common/int8_loops.h"
+#include "kernels/common/short_vectors.h"
 #include "kernels/common/unrolled.h"
 
 namespace bmx {
@@ -105,11 +106,7 @@ void rescale_lanes(const RescaleRow& row, const T* x) {
             for (int tap = 1; tap < row.window_size; ++tap) {
                 y = _mm512_max_epi32(y, rescaled(integers(from + row.window[tap], mask)));
             }
-            if (row.to_bytes) {
-                _mm512_mask_cvtepi32_storeu_epi8(static_cast<uint8_t*>(row.y) + i * row.y_pixel + c, mask, y);
-            } else {
-                _mm512_mask_cvtepi32_storeu_epi16(static_cast<int16_t*>(row.y) + i * row.y_pixel + c, mask, y);
-            }
+            _mm512_mask_cvtepi32_storeu_epi8(row.y + i * row.y_pixel + c, mask, y);
         }
     }
 }
@@ -173,7 +170,7 @@ void rescale_integers(const RescaleRow& row, const int16_t* x) {
 }
 
 void rescale(const RescaleRow& row) {
-    if (row.type == DataType::i16 && !row.scale && row.to_bytes) {
+    if (row.type == DataType::i16 && !row.scale) {
         const int16_t* x = static_cast<const int16_t*>(row.x);
         row.rescaling.low ? rescale_integers<NarrowLanes>(row, x) : rescale_integers<WideLanes>(row, x);
         return;
@@ -755,7 +752,7 @@ void convolve(const Int8Row& row) {
 
 const Int8Kernels& int8_kernels_avx512() {
     static const Int8Kernels kernels = {
-        rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels, count_thresholds, 4};
+        shorts_at_once, rescale, rescale_user_planes, max_of_windows, convolve, sum_pixels, count_thresholds, 4};
     return kernels;
 }
 

@@ -23,7 +23,8 @@ struct DotProducts {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avxvnni() {
-    static const Int8Kernels kernels = {rescale_at_once,
+    static const Int8Kernels kernels = {shorts_at_once,
+                                        rescale_at_once,
                                         rescale_planes_at_once,
                                         max_at_once,
                                         convolve_with<DotProducts>,

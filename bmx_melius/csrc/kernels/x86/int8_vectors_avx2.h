@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/common/int8_orders.h"
+#include "kernels/common/short_vectors.h"
 #include "kernels/common/unrolled.h"
 
 namespace bmx {
@@ -89,14 +90,13 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
         const __m256i second = high(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(n, 1)));
         const __m256i y = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
         const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<uint8_t*>(row.y) + i * row.y_pixel + channel), bytes);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(row.y + i * row.y_pixel + channel), bytes);
     }
 }
 
 [[maybe_unused]] void rescale_at_once(const RescaleRow& row) {
     const bool is_narrow = row.rescaling.low;
-    if (row.type == DataType::f32 || row.scale || !row.to_bytes ||
-        (!is_narrow && row.rescaling.shift > WideHalf::kMaxShift)) {
+    if (row.type == DataType::f32 || row.scale || (!is_narrow && row.rescaling.shift > WideHalf::kMaxShift)) {
         rescale_row(row);
         return;
     }

@@ -1,0 +1,115 @@
+// The kernel for 16-bit integers with the vectors of the compiler, as wide as the instruction set has them.
+#pragma once
+#include "kernels/common/int8_loops.h"
+#include "kernels/common/unrolled.h"
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+#if defined(__AVX512F__)
+constexpr int kShortLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kShortLanes = 8;
+#else
+constexpr int kShortLanes = 4;
+#endif
+
+using LaneIntegers = int32_t __attribute__((vector_size(4 * kShortLanes)));
+using LaneWords = uint32_t __attribute__((vector_size(4 * kShortLanes)));
+using LaneReals = float __attribute__((vector_size(4 * kShortLanes)));
+using LaneShorts = int16_t __attribute__((vector_size(2 * kShortLanes)));
+using LaneHalves = uint16_t __attribute__((vector_size(2 * kShortLanes)));
+
+template <class Lanes, class T>
+[[gnu::always_inline]] inline Lanes load_lanes(const T* x) {
+    Lanes lanes;
+    std::memcpy(&lanes, x, sizeof lanes);
+    return lanes;
+}
+
+[[gnu::always_inline]] inline LaneIntegers nearest_lanes(const int16_t* x) {
+    return __builtin_convertvector(load_lanes<LaneShorts>(x), LaneIntegers);
+}
+// As `nearest`.
+[[gnu::always_inline]] inline LaneIntegers nearest_lanes(const float* x) {
+    const LaneReals limit = LaneReals{} + 8388608.0f, number = load_lanes<LaneReals>(x);
+    const LaneReals upper = number < limit ? number : limit, limited = upper > -limit ? upper : -limit;
+    const LaneReals rounding = limited < 0.0f ? -limit : limit;
+    return __builtin_convertvector((limited + rounding) - rounding, LaneIntegers);
+}
+
+struct NarrowShortLanes {
+    LaneIntegers low, high, below, above;
+    LaneWords factor, summand;
+    int shift;
+
+    NarrowShortLanes(const ShortRescaling& r, int c)
+        : low(load_lanes<LaneIntegers>(r.low + c)),
+          high(load_lanes<LaneIntegers>(r.high + c)),
+          below(load_lanes<LaneIntegers>(r.below + c)),
+          above(load_lanes<LaneIntegers>(r.above + c)),
+          factor(load_lanes<LaneWords>(r.factor + c)),
+          summand(load_lanes<LaneWords>(r.summand + c)),
+          shift(r.wide.shift) {}
+    [[gnu::always_inline]] LaneIntegers operator()(LaneIntegers n) const {
+        const LaneIntegers y = (LaneIntegers)((LaneWords)n * factor + summand) >> shift;
+        return n < high ? (n > low ? y : below) : above;
+    }
+};
+
+struct SameShortLanes {
+    SameShortLanes(const ShortRescaling&, int) {}
+    [[gnu::always_inline]] LaneIntegers operator()(LaneIntegers n) const { return n; }
+};
+
+// Computes kVectors vectors of channels of all pixels.
+template <class Rescaled, int kVectors, bool kAdds, class T>
+void shorts_of_lanes(const ShortsRow& row, const T* x, const Rescaled (&rescaled)[kVectors], int channel) {
+    x += channel;
+    int16_t* y = row.y + channel;
+    for (int i = 0; i < row.pixels; ++i, x += row.x_pixel, y += row.y_pixel) {
+        unrolled<kVectors>([&](auto v) BMX_INLINED {
+            const LaneIntegers results = rescaled[v](nearest_lanes(x + v * kShortLanes));
+            LaneHalves numbers = (LaneHalves)__builtin_convertvector(results, LaneShorts);
+            if (kAdds) {
+                numbers += load_lanes<LaneHalves>(y + v * kShortLanes);
+            }
+            std::memcpy(y + v * kShortLanes, &numbers, sizeof numbers);
+        });
+    }
+}
+
+template <class Rescaled, bool kAdds, class T>
+int shorts_of_channels(const ShortsRow& row, const T* x) {
+    const ShortRescaling none = {}, &rescaling = row.rescaling ? *row.rescaling : none;
+    int c = 0;
+    for (; c + 2 * kShortLanes <= row.channels; c += 2 * kShortLanes) {
+        shorts_of_lanes<Rescaled, 2, kAdds>(row, x, {{rescaling, c}, {rescaling, c + kShortLanes}}, c);
+    }
+    for (; c + kShortLanes <= row.channels; c += kShortLanes) {
+        shorts_of_lanes<Rescaled, 1, kAdds>(row, x, {{rescaling, c}}, c);
+    }
+    return c;
+}
+
+[[maybe_unused]] void shorts_at_once(const ShortsRow& row) {
+    int whole = 0;
+    if (!row.rescaling || row.rescaling->low) {
+        visit_typed(row.type, row.x, [&](const auto* x) {
+            if (row.rescaling) {
+                whole = row.adds ? shorts_of_channels<NarrowShortLanes, true>(row, x)
+                                 : shorts_of_channels<NarrowShortLanes, false>(row, x);
+            } else {
+                whole = row.adds ? shorts_of_channels<SameShortLanes, true>(row, x)
+                                 : shorts_of_channels<SameShortLanes, false>(row, x);
+            }
+        });
+    }
+    if (whole < row.channels) {
+        const ShortRescaling rest = row.rescaling ? row.rescaling->from(whole) : ShortRescaling{};
+        shorts_row(rest_of(row, rest, whole));
+    }
+}
+
+}  // namespace
+}  // namespace bmx
