@@ -162,6 +162,40 @@ TEST(elementwise_operations_are_one_step_and_pack) {
     CHECK(std::count(kinds.begin(), kinds.end(), StepKind::pack) == 0);
 }
 
+TEST(integers_after_a_convolution_are_rescaled_and_added_in_its_step) {
+    ProgramBuilder b;
+    const int x = b.rescale(b.input(64, 8, 8), 16000);
+    const int y = b.add(b.rescale(b.binary_conv(b.threshold(x), 64), 16000), b.rescale(x, 16000));
+    const int z = b.add(b.rescale(y, 16000), b.rescale(b.binary_conv(b.threshold(y), 64), 16000));
+    const Planned p = plan("residual of integers", b, {z});
+    CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::elementwise, StepKind::binary_conv, StepKind::binary_conv,
+                                StepKind::output}));
+    for (int sum : {y, z}) {
+        CHECK((ops_of(p, sum) ==
+               std::vector<Op>{Op::threshold, Op::binary_conv, Op::rescale, Op::rescale, Op::add}));
+        CHECK(producer(p, sum).type == bmx::DataType::i16 && producer(p, sum).reads.size() == 2);
+    }
+}
+
+TEST(the_second_of_two_convolutions_adds_their_integers) {
+    ProgramBuilder b;
+    const int x = b.rescale(b.input(64, 8, 8), 100);
+    const int first = b.rescale(b.binary_conv(b.threshold(x), 64), 16000);
+    const int second = b.rescale(b.binary_conv(b.threshold(x), 64), 16000), sum = b.add(first, second);
+    const Planned p = plan("two convolutions", b, {sum});
+    CHECK((ops_of(p, first) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::rescale}));
+    CHECK((ops_of(p, sum) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::rescale, Op::add}));
+}
+
+TEST(sums_that_exceed_16_bits_are_no_chain_of_integers) {
+    ProgramBuilder b;
+    const int x = b.rescale(b.input(64, 8, 8), 32000);
+    const int rescaled = b.rescale(b.binary_conv(b.threshold(x), 64), 32000), sum = b.add(rescaled, x);
+    const Planned p = plan("large sums", b, {sum});
+    CHECK((ops_of(p, rescaled) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::rescale}));
+    CHECK((ops_of(p, sum) == std::vector<Op>{Op::add}) && producer(p, sum).type == bmx::DataType::f32);
+}
+
 TEST(an_operand_that_is_computed_later_ends_a_chain) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), y = b.prelu(x), gate = b.sigmoid(b.global_avg_pool(b.max_pool(x)));

@@ -32,6 +32,11 @@ class ProgramBuilder {
     int max_pool(int x) { return add(bmx::Op::max_pool, {x}, {2, 2, 2, 2, 0, 0, 0, 0, 0}, 0, channels_[x]); }
     int global_avg_pool(int x) { return add(bmx::Op::global_avg_pool, {x}, {}, 0, channels_[x]); }
     int add(int x, int y) { return add(bmx::Op::add, {x, y}, {}, 0, channels_[x]); }
+    // To integers from -most to most.
+    int rescale(int x, int most) {
+        version_ = 3;
+        return add(bmx::Op::rescale, {x}, {16, -most, most}, 2 + 2 * channels_[x], channels_[x]);
+    }
     int prelu(int x) { return add(bmx::Op::prelu, {x}, {}, 1 + channels_[x], channels_[x]); }
     int sigmoid(int x) { return add(bmx::Op::sigmoid, {x}, {}, 0, channels_[x]); }
     int multiply(int x, int y) { return add(bmx::Op::multiply, {x, y}, {}, 0, channels_[x]); }
@@ -53,12 +58,12 @@ class ProgramBuilder {
         append(body, outputs);
         std::vector<int32_t> words(4);
         append(words, body);
-        return with_header(words);
+        return with_header(words, version_);
     }
 
     // Returns words with the first four, which depend on the others.
-    static std::vector<int32_t> with_header(std::vector<int32_t> words) {
-        words[0] = 0x50584d42, words[1] = 2;
+    static std::vector<int32_t> with_header(std::vector<int32_t> words, int version = 2) {
+        words[0] = 0x50584d42, words[1] = version;
         words[2] = static_cast<int32_t>(words.size());
         words[3] = checksum(words);
         return words;
@@ -104,7 +109,7 @@ class ProgramBuilder {
         return values_++;
     }
 
-    int values_ = 0, input_count_ = 0, operation_count_ = 0;
+    int values_ = 0, input_count_ = 0, operation_count_ = 0, version_ = 2;
     std::vector<int> channels_;  // by value
     std::vector<int32_t> inputs_, operations_;
 };

@@ -153,6 +153,47 @@ def test_random_programs_of_integers_equal_the_interpreter_in_every_bit(library,
             assert_same_bits(engine.run(inputs, threads)[number], wanted, f'output {number} of\n{describe(program)}')
 
 
+@given(
+    random=st.randoms(use_true_random=True),
+    kind=st.sampled_from(('binary_conv', 'binary_conv', 'int8_conv')),
+    channels=st.sampled_from((3, 16, 20, 32, 80)),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    kernel=st.sampled_from((1, 3)),
+    pad_value=st.sampled_from((-1, 1, 0)),
+    chain=st.lists(st.sampled_from(('rescale', 'rescale', 'add', 'add rescaled', 'affine', 'max_pool', 'threshold')), min_size=1, max_size=6),
+)
+@settings(max_examples=settings().max_examples * 4, suppress_health_check=list(HealthCheck))
+def test_integers_after_a_convolution_equal_the_interpreter_in_every_bit(library, random, kind, channels, size, kernel, pad_value, chain):
+    maker = PixelMaker(random)
+    maker.inputs = [Value(REAL_KIND, channels, *size, False)] * 2
+    maker.values, maker.operations, maker.bounds = list(maker.inputs), [], [(40000.0, 1.0)] * 2
+    limits = {'result_min': -random.choice((9, 6000, MAX_INT16)), 'result_max': random.choice((9, 6000, MAX_INT16))}
+    source = maker.add('rescale', 0, **limits)
+    shortcut = maker.add('rescale', 1, **limits)
+    geometry = {**{f'{name}_{axis}': extent for name, extent in (('kernel', kernel), ('stride', 1), ('dilation', 1)) for axis in 'hw'}}
+    geometry.update(dict.fromkeys(PADDING, kernel // 2), groups=1, out_channels=channels)
+    if kind == 'binary_conv':
+        x = maker.add(kind, maker.add('threshold', source), pad_value=pad_value, offset=0, **geometry)
+    else:
+        x = maker.add(kind, maker.add('rescale', source, result_min=0, result_max=MAX_BYTE), **geometry)
+    for name in chain:
+        if name == 'max_pool':
+            x = maker.add(name, x, kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, ceil=0, **dict.fromkeys(PADDING, 0))
+        elif name == 'threshold':  # another reader of the integers, which remain those of the next operation
+            other = maker.add('binary_conv', maker.add(name, x), pad_value=1, offset=0, **geometry)
+            shortcut = maker.add('rescale', other, **limits)
+        elif name.startswith('add'):
+            x = maker.add('add', *random.sample([x, maker.add('rescale', shortcut, **limits) if 'rescaled' in name else shortcut], 2))
+        else:
+            x = maker.add(name, x, **(limits if name == 'rescale' else {}))
+    program = Program(maker.inputs, maker.operations, [x])
+    inputs = [np.rint(maker.numpy.standard_normal((2, channels, *size)) * random.choice((5, 300, 20000))).astype(np.float32) for _ in 'xy']
+    (expected,) = reference.run(program, inputs)
+    engine = Engine.of(library, program)
+    for threads in (1, 3):
+        np.testing.assert_array_equal(engine.run(inputs, threads)[0], expected, f'{threads} threads\n{describe(program)}')
+
+
 @pytest.mark.parametrize('to_bytes', [True, False])
 def test_rescaling_of_all_integers_of_16_bits_equals_the_interpreter(to_bytes, library):
     channels = 40

@@ -20,9 +20,10 @@ void combine_with_constants(const FloatKernels& kernels, const MapConstants& con
 }
 
 // Calls visit(numbers, offset, channels) for each slab of a value: the numbers under a range of the channels of pixels,
-// which begins `offset` channels after the first one. If the value has one channel, all have its number.
+// which begins `offset` channels after the first one. If the value has one channel, all have its number. Unless `fits`,
+// that is, it has the size of the map of the pixels, it may have one column, whose number all pixels of a row have.
 template <class Visit>
-void visit_numbers(const Memory& memory, const Source& source, const PixelRange& p, const Visit& visit) {
+void visit_numbers(const Memory& memory, const Source& source, const PixelRange& p, bool fits, const Visit& visit) {
     const Value& map = memory.value(source.value);
     const bool shared = map.channels == 1;
     int first = 0;  // channel of the slab
@@ -32,7 +33,7 @@ void visit_numbers(const Memory& memory, const Source& source, const PixelRange&
         const int end = shared ? p.channel + p.channels : std::min(first + slab.channels, p.channel + p.channels);
         if (begin < end) {
             const ptrdiff_t row = map.height == 1 ? 0 : p.row * view.row;
-            const ptrdiff_t pixel = map.width == 1 ? 0 : view.pixel;
+            const ptrdiff_t pixel = map.width == 1 && !fits ? 0 : view.pixel;
             const void* y = view.at(row + p.column * pixel + (shared ? 0 : begin - first));
             visit(Numbers{view.type, y, pixel}, begin - p.channel, end - begin);
         }
@@ -45,7 +46,7 @@ void visit_numbers(const Memory& memory, const Source& source, const PixelRange&
 void combine_with(const FloatKernels& kernels, const Memory& memory, const Source& source, Combination combination,
                   const PixelRange& p) {
     const bool shared = memory.value(source.value).channels == 1;
-    visit_numbers(memory, source, p, [&](const Numbers& y, int offset, int channels) {
+    visit_numbers(memory, source, p, false, [&](const Numbers& y, int offset, int channels) {
         kernels.combine(
             {combination, floats(p) + offset, p.x_pixel, p.pixels, channels, y.type, y.first, y.pixel, shared});
     });
@@ -78,7 +79,7 @@ void ElementwiseChain::go_on_with_integers(const Memory& memory, const PixelRang
                                integers(p) + offset, p.x_pixel});
         };
         if (adds) {
-            visit_numbers(memory, stage.operand, p, compute);
+            visit_numbers(memory, stage.operand, p, true, compute);
         } else {
             compute({DataType::i16, p.x, p.x_pixel}, 0, p.channels);
         }
@@ -113,7 +114,7 @@ void ElementwiseChain::go_on(const Memory& memory, const PixelRange& p) const {
 }
 
 void ElementwiseChain::apply(const Memory& memory, const Source& source, const PixelRange& p) const {
-    visit_numbers(memory, source, p, [&](const Numbers& from, int offset, int channels) {
+    visit_numbers(memory, source, p, true, [&](const Numbers& from, int offset, int channels) {
         PixelRange part = p;
         part.channel += offset;
         part.channels = channels;
