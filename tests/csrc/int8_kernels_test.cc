@@ -149,8 +149,8 @@ void check_rescale(const Int8Kernels& kernels) {
     Output y(Int8Result::bytes, pixels * y_pixel), expected = y;
     const void* x = type == DataType::f32 ? static_cast<const void*>(reals.data()) : integers.data();
     kernels.rescale({type, x, stride * pixel, window.data(), window_size, pixels, channels,
-                     scales ? scale.data() : nullptr, scales ? shift.data() : nullptr, random.rescaling,
-                     y.bytes.data(), y_pixel});
+                     scales ? scale.data() : nullptr, scales ? shift.data() : nullptr, random.rescaling, y.bytes.data(),
+                     y_pixel});
     for (int i = 0; i < pixels; ++i) {
         for (int c = 0; c < channels; ++c) {
             int best = -40000;
@@ -186,8 +186,12 @@ struct RandomShortRescaling {
             if (std::abs(last) > most) {  // no number lies between the limits
                 high = low + pick(0, 1);
             }
-            const int32_t all[] = {low, high, pick(-kMaxInt16, kMaxInt16), pick(-kMaxInt16, kMaxInt16),
-                                   static_cast<int32_t>(factor), static_cast<int32_t>(summand)};  // modulo 2^32
+            const int32_t all[] = {low,
+                                   high,
+                                   pick(-kMaxInt16, kMaxInt16),
+                                   pick(-kMaxInt16, kMaxInt16),
+                                   static_cast<int32_t>(factor),
+                                   static_cast<int32_t>(summand)};  // modulo 2^32
             for (size_t i = 0; i < numbers.size(); ++i) {
                 numbers[i][c] = all[i];
             }
@@ -205,7 +209,7 @@ struct RandomShortRescaling {
             return wide_result(n, c);
         }
         const int64_t exact = n * r.factor[c] + r.summand[c];
-        return n >= r.high[c]   ? r.above[c]
+        return n >= r.high[c]  ? r.above[c]
                : n <= r.low[c] ? r.below[c]
                                : static_cast<int32_t>(static_cast<uint32_t>(exact)) >> r.wide.shift;
     }
@@ -253,7 +257,8 @@ void check_shorts(const Int8Kernels& kernels) {
     const void* x = in_place                ? y.data()
                     : type == DataType::f32 ? static_cast<const void*>(reals.data())
                                             : integers.data();
-    kernels.shorts({type, x, x_pixel, pixels, channels, rescales ? &random.rescaling : nullptr, adds, y.data(), y_pixel});
+    kernels.shorts(
+        {type, x, x_pixel, pixels, channels, rescales ? &random.rescaling : nullptr, adds, y.data(), y_pixel});
     if (y != expected) {
         fail(name, "shorts");
     }

@@ -171,8 +171,7 @@ TEST(integers_after_a_convolution_are_rescaled_and_added_in_its_step) {
     CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::elementwise, StepKind::binary_conv, StepKind::binary_conv,
                                 StepKind::output}));
     for (int sum : {y, z}) {
-        CHECK((ops_of(p, sum) ==
-               std::vector<Op>{Op::threshold, Op::binary_conv, Op::rescale, Op::rescale, Op::add}));
+        CHECK((ops_of(p, sum) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::rescale, Op::rescale, Op::add}));
         CHECK(producer(p, sum).type == bmx::DataType::i16 && producer(p, sum).reads.size() == 2);
     }
 }

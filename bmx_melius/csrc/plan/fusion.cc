@@ -238,8 +238,8 @@ class Fuser {
             return false;
         }
         const int x = operation(i).inputs[0];
-        bool reads_planes = is_input(x) && fusion_.producer[x] < 0 &&
-                            (operation(i).op == Op::affine || operation(i).op == Op::rescale);
+        bool reads_planes =
+            is_input(x) && fusion_.producer[x] < 0 && (operation(i).op == Op::affine || operation(i).op == Op::rescale);
         for (size_t k = 0; !patterns_.is_int8_conv(operations[k]); k++) {
             reads_planes = reads_planes && operation(operations[k]).op != Op::max_pool;
         }
@@ -337,8 +337,7 @@ class Fuser {
             case StepKind::binary_conv:
                 return true;
             case StepKind::int8:
-                return type == group.type ||
-                       (type == DataType::f32 && patterns_.is_int8_conv(group.operations.back()));
+                return type == group.type || (type == DataType::f32 && patterns_.is_int8_conv(group.operations.back()));
             default:
                 return type == DataType::f32;
         }

@@ -32,8 +32,8 @@ class FusionPatterns {
     // Returns whether operation `i` is a 1x1 convolution without padding.
     bool is_pointwise(int i) const;
 
-    // Returns the elementwise operations that follow one another from operation `i` on, which reads value `x`, and whose
-    // results are of one type. Before an addition is the rescaling of its other operand, if that is postponed.
+    // Returns the elementwise operations that follow one another from operation `i` on, which reads value `x`, and
+    // whose results are of one type. Before an addition is the rescaling of its other operand, if that is postponed.
     std::vector<int> elementwise_from(int i, int x) const;
 
     // Returns whether operation `i` rescales an operand of an addition of integers, whose step does that, too.

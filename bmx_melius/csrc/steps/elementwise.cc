@@ -139,8 +139,9 @@ void ElementwiseChain::apply(const Memory& memory, Numbers from, const View& map
     for (int64_t pixel = begin, next; pixel < end; pixel = next) {
         const int row = static_cast<int>(pixel / width), column = static_cast<int>(pixel % width);
         next = std::min(type_ == DataType::i16 ? pixel + most : pixel + width - column, end);
-        const PixelRange pixels = {row,     column,   static_cast<int>(next - pixel),      channel,
-                                   channels, map.at(pixel * map.pixel + channel), map.pixel};
+        const PixelRange pixels = {row,      column,   static_cast<int>(next - pixel),
+                                   channel,  channels, map.at(pixel * map.pixel + channel),
+                                   map.pixel};
         this->begin(from, pixels);
         go_on(memory, pixels);
         from.first = static_cast<const uint8_t*>(from.first) + (next - pixel) * from.pixel * size_of(from.type);

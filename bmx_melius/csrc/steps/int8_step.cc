@@ -541,8 +541,7 @@ void Int8Step::convolve_and_pool(const Memory& memory, const Team& team, const M
                                         static_cast<ptrdiff_t>(pool.stride_w * under.channels), offsets, size, pixels,
                                         static_cast<int>(under.channels), to, view.pixel});
             });
-        spec_.chain.apply(memory, view, y * result.width, (y + 1) * result.width, 0,
-                          static_cast<int>(result.channels));
+        spec_.chain.apply(memory, view, y * result.width, (y + 1) * result.width, 0, static_cast<int>(result.channels));
         packer_.pack(memory, y * result.width, (y + 1) * result.width);
     }
 }

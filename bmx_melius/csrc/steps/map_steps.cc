@@ -170,8 +170,8 @@ StepPtr flatten_step(Source source, Slab whole) {
 
 namespace {
 
-// Returns the step that processes a map row by row: its rows, as float32 with contiguous channels, are modified in place
-// by change(x, y, pixels, channels), where y is working memory of the size of x.
+// Returns the step that processes a map row by row: its rows, as float32 with contiguous channels, are modified in
+// place by change(x, y, pixels, channels), where y is working memory of the size of x.
 template <class Change>
 StepPtr row_step(Source source, Slab output, Change change) {
     const int channels = source.channels(), value = source.value;

@@ -136,8 +136,9 @@ RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, c
 
 ShortRescaling ShortRescalingConstants::from(int channel) const {
     const bool narrow = low.size();
-    const ShortRescaling first = {wide.from(0), narrow ? low.data() : nullptr, high.data(), below.data(),
-                                  above.data(), factor.data(),                 summand.data()};
+    const ShortRescaling first = {
+        wide.from(0),  narrow ? low.data() : nullptr, high.data(), below.data(), above.data(), factor.data(),
+        summand.data()};
     return first.from(channel);
 }
 

@@ -65,8 +65,8 @@ struct ShortRescaling {
 //   y[c] = rescaled(round(x[c])), or without a rescaling round(x[c]), limited to 2^23 in magnitude; added to y[c] if
 //   `adds`
 struct ShortsRow {
-    DataType type;  // type of x
-    const void* x;  // may be y
+    DataType type;      // type of x
+    const void* x;      // may be y
     ptrdiff_t x_pixel;  // elements between neighbouring pixels
     int pixels, channels;
     const ShortRescaling* rescaling;  // or nullptr

@@ -70,7 +70,7 @@ void shorts_of_lanes(const ShortsRow& row, const T* x, const Rescaled (&rescaled
     for (int i = 0; i < row.pixels; ++i, x += row.x_pixel, y += row.y_pixel) {
         unrolled<kVectors>([&](auto v) BMX_INLINED {
             const LaneIntegers results = rescaled[v](nearest_lanes(x + v * kShortLanes));
-            LaneHalves numbers = (LaneHalves)__builtin_convertvector(results, LaneShorts);
+            LaneHalves numbers = (LaneHalves) __builtin_convertvector(results, LaneShorts);
             if (kAdds) {
                 numbers += load_lanes<LaneHalves>(y + v * kShortLanes);
             }
