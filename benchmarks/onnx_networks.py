@@ -58,6 +58,25 @@ class AlexNet(nn.Sequential):
         networks.binarize_stored_weights(self)
 
 
+class AdaBinBlock(networks.BiRealBlock):
+    """Block of AdaBin's ResNet for ImageNet, with one convolution."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__(inputs, outputs, stride)
+        self.conv, self.activation = networks.AdaBinConv(inputs, outputs, 3, stride, 1, bias=False), networks.Maxout(outputs)
+
+    def forward(self, x):
+        return self.activation(self.norm(self.conv(x)) + (x if self.shortcut is None else self.shortcut(x)))
+
+
+def adabin18():
+    """Return AdaBin's ResNet-18 for ImageNet."""
+    network = networks.ResNet(AdaBinBlock, **STAGES)
+    network.stem.insert(2, networks.Maxout(64))
+    network.fc = nn.Sequential(nn.BatchNorm1d(512), network.fc)
+    return network
+
+
 def meliusnet22():
     """Return MeliusNet22 of Bitorch's layers: as in `make_packages`, its own class leaves out the improvement blocks."""
     import make_packages
@@ -95,6 +114,7 @@ def bnext(size):
 
 NETWORKS = {  # name: title, function that builds it, size of the image
     'birealnet18': ('Bi-Real Net 18', lambda: networks.ResNet(networks.BiRealBlock, **STAGES), 224),
+    'birealnet34': ('Bi-Real Net 34', lambda: networks.ResNet(networks.BiRealBlock, **{**STAGES, 'blocks': (6, 8, 12, 6)}), 224),
     'reactnet18': ('ReActNet 18', lambda: networks.ResNet(networks.ReActBlock, **STAGES), 224),
     'reactnet-a': ('ReActNet-A', lambda: networks.ReActNetA(MOBILE_WIDTHS, MOBILE_STRIDES, 1000), 224),
     'bnext-t': ('BNext-T', lambda: bnext('tiny'), 224),
@@ -108,6 +128,7 @@ NETWORKS = {  # name: title, function that builds it, size of the image
         lambda: networks.VisionTransformer(bits=True, token=False, **DEIT_SMALL),
         224,
     ),
+    'adabin18': ('AdaBin ResNet-18', adabin18, 224),
     'irnet20': ('IR-Net ResNet-20', lambda: networks.CifarResNet(networks.IRConv, lambda _: nn.Hardtanh(), **CIFAR), 32),
     'adabin20': ('AdaBin ResNet-20', lambda: networks.CifarResNet(networks.AdaBinConv, networks.Maxout, **CIFAR), 32),
 }

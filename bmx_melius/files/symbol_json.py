@@ -41,7 +41,12 @@ class SymbolJson:
     @classmethod
     def of(cls, symbol):
         """Return the `SymbolJson` of an `mxnet.sym.Symbol`."""
-        content = json.loads(symbol.tojson())
+        return cls.loads(symbol.tojson())
+
+    @classmethod
+    def loads(cls, text):
+        """Return the `SymbolJson` of a JSON text that MXNet has written. Texts of others need `parse`."""
+        content = json.loads(text)
         return cls(content['nodes'], content['heads'], content.get('attrs'))
 
     @classmethod

@@ -19,7 +19,7 @@ import mxnet as mx
 import numpy as np
 
 from ..files.symbol_json import VARIABLE, SymbolJson, integers, truth
-from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, read_marks
+from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, ROLE, key, read_marks
 
 OPERATOR = 'bmx_melius_sign'
 CONVOLUTION_OPERATOR = 'bmx_melius_convolution'
@@ -91,7 +91,10 @@ class _Executable:
 
 def fused(symbol):
     """Return a symbol with the same inputs, values and gradients that uses `OPERATOR` for binary activations in float32."""
-    graph = SymbolJson.of(symbol)
+    text = symbol.tojson()
+    if key(ROLE) not in text:  # of the many small graphs of other parts of a program, none is worth parsing
+        return symbol
+    graph = SymbolJson.loads(text)
     if any(node['attrs'].get(name, 'float32') not in ('float32', '0') for node in graph.nodes for name in ('dtype', '__dtype__')):
         return symbol
     readers = collections.defaultdict(dict)  # map -> first nodes of the activations that read it -> last node and attributes, if they match
