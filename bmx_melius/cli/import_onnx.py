@@ -38,6 +38,11 @@ def add_parser(commands):
         action='store_true',
         help='let signs that are 0 where their argument is 0 (torch.sign) be 1 there; without it, they are refused',
     )
+    parser.add_argument(
+        '--outputs',
+        metavar='NAME[,NAME...]',
+        help='values or operators of the model at which the network ends (default: its outputs); the report lists what is left out',
+    )
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare with ONNX Runtime')
     add_precisions(parser)
     image_options.add_options(parser)
@@ -59,6 +64,7 @@ def run(arguments, output):
             arguments.verify,
             input_spec=image_options.given_spec(arguments),
             class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
+            outputs=arguments.outputs.split(',') if arguments.outputs else None,
             **precisions(arguments),
         )
     if arguments.json:

@@ -391,7 +391,7 @@ def _read_onnx(folder):
         conversion.import_onnx(path, os.path.join(folder, 'packed'), zero_is_positive=True)
 
 
-def _tried(path, input_shape):
+def _tried(*question):
     from bmx_melius.deployment.onnx.trial import hand_over, received
 
     reading, writing = os.pipe()
@@ -402,16 +402,16 @@ def _tried(path, input_shape):
         try:
             memory = _memory('VmData') + _ONNX_BYTES  # a child of a fork has what this process has
             with open(writing, 'wb') as stream:
-                hand_over(stream, path, input_shape, memory, 5)
+                hand_over(stream, question, memory, 5)
             os._exit(0)
         finally:
             os._exit(1)
     os.close(writing)
     try:
         with open(reading, 'rb') as stream:
-            return received(stream, path)
+            return received(stream, question[0])
     except EOFError as error:
-        raise UserError(f'{path}: the process that reads it has ended') from error
+        raise UserError(f'{question[0]}: the process that reads it has ended') from error
     finally:
         os.waitpid(child, 0)
 

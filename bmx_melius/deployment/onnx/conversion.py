@@ -23,6 +23,7 @@ from .exact_sums import exact_steps
 from .factors import with_factors_after_layers
 from .layout import with_channels_second
 from .merging import with_merged_channels
+from .moves import MOVING
 from .reading_back import read_back
 from .sequences import with_sequences_as_maps
 from .stored_programs import stored_program
@@ -87,6 +88,7 @@ def import_onnx(
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
     min_correlation: float = MIN_CORRELATION,
+    outputs: Optional[Sequence[str]] = None,
 ) -> ImportReport:
     """Convert a trained network of few bits in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -114,6 +116,9 @@ def import_onnx(
         Names of the classes.
     calibration, ranges, keep_float, min_correlation
         Images on which real-valued layers become layers of 8-bit integers, as in `bmx_melius.convert`.
+    outputs : sequence of str or None
+        Names of values or operators of the model at which the packed network ends, for models whose last part has no packed form. The
+        report lists the operators that are left out. Default: the outputs of the model.
 
     Returns
     -------
@@ -142,7 +147,7 @@ def import_onnx(
     exported.require_writable()
     calibrated = read_calibration(calibration, ranges, keep_float, spec=input_spec, half=half, min_correlation=min_correlation)
     with ProgressLine(total=1, description='computing the model', unit='times') as line:
-        model, evaluator = tried(model_file, input_shape)
+        model, evaluator = tried(model_file, input_shape, outputs)
         line.update()
     if evaluator is None:
         return _read_back(model, exported, calibrated or half, input_spec, class_names)
@@ -154,7 +159,7 @@ def import_onnx(
     evaluator.require_numbers()
     evaluator, moved = _with_channels_second(evaluator)
     translator = Translator(evaluator)
-    outputs = translator.translate(model.outputs)
+    packed_outputs = translator.translate(model.outputs)
     with_ties = list(translator.signs_with_ties)
     if with_ties:
         _require_permission(model, translator, zero_is_positive)
@@ -162,12 +167,12 @@ def import_onnx(
         steps = {name: dataclasses.replace(step, tie_channels=0, upper=None) for name, step in translator.signs_with_ties.items()}
         evaluator = with_comparisons(evaluator, steps)
         translator = Translator(evaluator, steps)
-        outputs = translator.translate(model.outputs)
+        packed_outputs = translator.translate(model.outputs)
     exact, shares = exact_steps(evaluator, translator.steps)
     if exact:
         evaluator = with_comparisons(evaluator, exact)
         translator = Translator(evaluator, {**translator.steps, **exact})
-        outputs = translator.translate(model.outputs)
+        packed_outputs = translator.translate(model.outputs)
     if model.precision:
         translator.notes.append(f'the model computes in {model.precision}, the packed network in float32, with which it is compared')
     translator.notes += [
@@ -177,6 +182,8 @@ def import_onnx(
     translator.notes += [f'the input {name} takes ids, integers from 0 to {rows - 1}' for name, rows in model.ids.items()]
     translator.notes += [f'the input {name} has the channels second in the packed network: {evaluator.shape(name)}' for name in moved]
     translator.notes += [f'the input {name} is left out: nothing reads it' for name in translator.unused_inputs()]
+    if model.left_out:
+        translator.notes.append(f'left out after {name_some(model.outputs)}: {", ".join(model.left_out)}')
     if not any(not layer.reason or layer.bits <= MAX_LEVEL_BITS for layer in translator.layers):
         lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
         raise UserError(f'{model.path}: this network has no binary layer, and no weights of few levels: {_why_not(translator)}{lost}')
@@ -199,9 +206,9 @@ def import_onnx(
         for name, share in shares.items()
         if share >= _FREQUENT
     ]
-    shapes = [(1, *evaluator.shape(name)[1:]) for name in outputs]
-    fields = _description(input_spec, class_names, shapes, outputs, model.path)
-    found = ImportReport(_as_stored(translator.layers, report), outputs, translator.notes, report)
+    shapes = [(1, *evaluator.shape(name)[1:]) for name in packed_outputs]
+    fields = _description(input_spec, class_names, shapes, packed_outputs, model.path)
+    found = ImportReport(_as_stored(translator.layers, report), packed_outputs, translator.notes, report)
     return _written(exported, packed.symbol, packed.arrays, fields, found, model)
 
 
@@ -282,9 +289,13 @@ def _require_no_state(evaluator):
     """Raise `UserError` for layers that compute one step of a sequence after the other: a program has no state."""
     for operator in evaluator.model.operators:
         if operator.kind in _RECURRENT:
+            source = operator.inputs[0]
+            while source in evaluator.producers and evaluator.producers[source].kind in MOVING:
+                source = evaluator.producers[source].inputs[0]
+            before = f'pack what is before it with --outputs {source} (outputs=[{source!r}])' if source in evaluator.producers else ''
             raise UserError(
                 f'{evaluator.model.path}: node {operator.name} ({operator.kind}) has a state from one step to the next, for which there is '
-                'no packed form: export what is before it, and what is after it, as networks of their own'
+                f'no packed form: {before or "compute it outside of the network"}'
             )
 
 

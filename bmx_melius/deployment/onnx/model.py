@@ -7,6 +7,7 @@ that other libraries would have to provide are refused. onnx reads the rest, whi
 import collections
 import dataclasses
 import os
+from typing import Sequence
 
 import numpy as np
 
@@ -20,6 +21,8 @@ MAX_NAME = 1 << 12  # characters
 MAX_RANK = 8
 OPSETS = range(9, 24)
 _DOMAINS = ('', 'ai.onnx', *qonnx.DOMAINS)
+
+OF_FILE = ('precision', 'integer_inputs', 'ids', 'left_out')  # attributes of a `Model` that its ModelProto does not tell
 
 
 @dataclasses.dataclass(eq=False)
@@ -68,6 +71,8 @@ class Model:
         Inputs that are 8-bit integers in the file, and the same numbers in float32 here.
     ids : dict of str to int
         Inputs that are numbers of rows of embeddings, integers in the file and float32 here -> how many rows there are.
+    left_out : sequence of str
+        Operators of the file, with their kinds, that are not among these; without constants.
     """
 
     path: str
@@ -79,12 +84,13 @@ class Model:
     precision: str = ''
     integer_inputs: 'tuple[str, ...]' = ()
     ids: 'dict[str, int]' = dataclasses.field(default_factory=dict)
+    left_out: 'Sequence[str]' = ()
 
     def with_proto(self, proto):
         """Return the model with a changed ModelProto."""
         onnx, _ = import_onnx_package()
         model = model_of(onnx, proto, self.path, self.size)
-        return dataclasses.replace(model, precision=self.precision, integer_inputs=self.integer_inputs, ids=self.ids)
+        return dataclasses.replace(model, **{name: getattr(self, name) for name in OF_FILE})
 
 
 def import_onnx_package():

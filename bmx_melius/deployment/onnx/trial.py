@@ -5,6 +5,7 @@ constant that no size in the model announces, and an attribute that they overloo
 that does no harm. What the process writes is a line of JSON; if it does not refuse the model, the checked model and its values follow.
 """
 
+import dataclasses
 import json
 import os
 import pickle
@@ -20,8 +21,9 @@ from ...errors import UserError
 from ...limited_process import child_environment, command_of, limit
 from ..program.limits import MEMORY_VARIABLE, memory_limit
 from .batches import evaluator_of_one_image
+from .cutting import ending_at
 from .evaluation import Evaluator, input_shapes
-from .model import import_onnx_package, model_of, read_model
+from .model import OF_FILE, import_onnx_package, model_of, read_model
 from .reading_back import read_back
 from .stored_programs import stored_program
 
@@ -29,13 +31,15 @@ MAX_SECONDS = 60  # of processor time, to read a model and compute it once
 _OUT_OF_MEMORY = ('Failed to allocate memory', 'bad allocation', 'bad_alloc')  # of ONNX Runtime
 
 
-def tried(path, input_shape):
+def tried(path, input_shape, outputs=None):
     """Read a model and compute it on a sample in a separate process.
 
     Parameters
     ----------
     path : str or os.PathLike
     input_shape : tuple of int, or dict of str to tuple of int, or None
+        As `import_onnx` takes it.
+    outputs : sequence of str or None
         As `import_onnx` takes it.
 
     Returns
@@ -51,7 +55,7 @@ def tried(path, input_shape):
         If the model cannot be read or computed, or takes more than `MAX_SECONDS` of processor time or the limit of memory
         (BMX_MELIUS_MEMORY_LIMIT).
     """
-    question = pickle.dumps((os.fspath(path), input_shape, memory_limit(), MAX_SECONDS))
+    question = pickle.dumps(((os.fspath(path), input_shape, outputs), memory_limit(), MAX_SECONDS))
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command_of(__name__), env=child_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
@@ -81,7 +85,7 @@ def received(stream, path):
     proto = onnx.ModelProto()
     proto.ParseFromString(_exactly(stream, answer['bytes']))
     model = model_of(onnx, proto, os.fspath(path), answer['size'])
-    model.precision, model.integer_inputs, model.ids = answer['precision'], tuple(answer['integer_inputs']), answer['ids']
+    model = dataclasses.replace(model, **{name: answer[name] for name in OF_FILE})
     if answer['shapes'] is None:
         return model, None
     known = {}
@@ -109,18 +113,18 @@ def _why_ended(number):
     return f'onnx or ONNX Runtime fails on it with {signal.Signals(number).name}'
 
 
-def hand_over(stream, path, input_shape, memory, seconds):
-    """Read a model and compute it in this process, whose limits become `memory` bytes of data and `seconds` of processor time.
+def hand_over(stream, question, memory, seconds):
+    """Answer a question, the arguments of `computed`, in this process, whose limits become `memory` bytes and `seconds` of processor time.
 
     Written to the stream is why the model is refused, or the checked model with its values.
     """
     limit(memory)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
-        model, evaluator = computed(path, input_shape)
+        model, evaluator = computed(*question)
         content = model.proto.SerializeToString()
         answer = {'refusal': '', 'bytes': len(content)}
-        answer.update((name, getattr(model, name)) for name in ('size', 'precision', 'integer_inputs', 'ids'))
+        answer.update((name, getattr(model, name)) for name in ('size', *OF_FILE))
         values = evaluator.sampled if evaluator else {}
         answer['shapes'] = evaluator and evaluator.shapes
         answer['values'] = [(name, array.dtype.str, array.shape) for name, array in values.items()]
@@ -131,14 +135,16 @@ def hand_over(stream, path, input_shape, memory, seconds):
     except MemoryError:
         refusal = ''
     limits = f'to read it and compute it once takes more than {memory} bytes, the limit ({MEMORY_VARIABLE})'
-    _write(stream, {'refusal': refusal or f'{path} is refused: {limits}'})
+    _write(stream, {'refusal': refusal or f'{question[0]} is refused: {limits}'})
 
 
-def computed(path, input_shape):
+def computed(path, input_shape, outputs=None):
     """Return what `tried` does, read and computed in this process without limits."""
     model = read_model(path)
     stored = stored_program(model.proto, path)
-    if stored:
+    if outputs:
+        model = ending_at(model, outputs)
+    elif stored:
         read_back(model, *stored)
         return model, None
     evaluator = evaluator_of_one_image(model) if input_shape is None else None

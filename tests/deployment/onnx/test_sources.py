@@ -4,10 +4,13 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from support.long_runs import some_long
 
@@ -32,6 +35,47 @@ def unpacked(name, folder):
     for file in FOLDER.glob(f'{name}.onnx*.gz'):
         (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
     return folder / f'{name}.onnx'
+
+
+def before_the_state(inputs, folder):
+    """The value before the GRU of the model, computed by ONNX Runtime."""
+    proto = onnx.load(unpacked('recurrent', folder))
+    (memory,) = (node for node in proto.graph.node if node.op_type == 'GRU')
+    (moved,) = (node for node in proto.graph.node if memory.input[0] in node.output)
+    proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(moved.input[0]))
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    return moved.input[0], session.run([moved.input[0]], {session.get_inputs()[0].name: inputs})[0]
+
+
+def test_what_is_before_a_layer_with_a_state_is_packed_and_the_rest_is_named(tmp_path):
+    inputs = np.load(FOLDER / 'recurrent.npz')['input.input'][:1]  # the model has a batch of 1
+    name, expected = before_the_state(inputs, tmp_path)
+    model = unpacked('recurrent', tmp_path)
+    with pytest.raises(UserError, match=rf'pack what is before it with --outputs {re.escape(name)} '):
+        bmx.import_onnx(model, tmp_path / 'packed', zero_is_positive=True)
+    report = bmx.import_onnx(model, tmp_path / 'packed', zero_is_positive=True, outputs=[name])
+    assert report.binary_layers == 1 and report.outputs == [name]
+    (note,) = (note for note in report.notes if note.startswith(f'left out after {name}: '))
+    assert '/memory/GRU (GRU)' in note and '(Gemm)' in note and '/layer/' not in note.partition(': ')[2]
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(inputs), expected, atol=1e-5)
+
+
+def test_a_network_may_end_at_operators_by_name_in_any_order_and_unknown_names_are_refused(tmp_path, capsys):
+    model = unpacked('birealnet-opset17', tmp_path)
+    by_kind = {node.op_type: node for node in onnx.load(model).graph.node}
+    pool, last = by_kind['GlobalAveragePool'], by_kind['Gemm']
+    report = bmx.import_onnx(model, tmp_path / 'both', zero_is_positive=True, outputs=[last.name, pool.output[0]])
+    assert report.outputs == [last.output[0], pool.output[0]] and not any('left out after' in note for note in report.notes)
+    recorded = np.load(FOLDER / 'birealnet-opset17.npz')
+    inputs = next(recorded[key] for key in recorded.files if key.startswith('input.'))
+    logits, pooled = bmx.Session(tmp_path / 'both')(inputs)
+    arguments = ['import-onnx', str(model), str(tmp_path / 'part'), '--zero-is-positive', '--outputs', pool.name]
+    assert main(arguments) == 0 and f'left out after {pool.output[0]}: ' in capsys.readouterr().out
+    np.testing.assert_array_equal(bmx.Session(tmp_path / 'part')(inputs), pooled)
+    bmx.import_onnx(model, tmp_path / 'whole', zero_is_positive=True)
+    np.testing.assert_array_equal(bmx.Session(tmp_path / 'whole')(inputs), logits)
+    with pytest.raises(UserError, match=rf"has no operator and no value 'fc'; its operators are, from the end, {re.escape(last.name)}"):
+        bmx.import_onnx(model, tmp_path / 'none', zero_is_positive=True, outputs=['fc'])
 
 
 def softmax(x):
