@@ -408,28 +408,30 @@ void check_convolve(const Int8Kernels& kernels) {
     y.expect_same(expected, "convolve");
 }
 
-void check_sum_pixels(const Int8Kernels& kernels) {
+void check_mean(const Int8Kernels& kernels) {
     const DataType type = toss() ? DataType::f32 : DataType::i16;
-    const int channels = pick({1, 16, 64, pick(1, 150)}), pixels = pick({1, 49, pick(1, 60), pick(1, 300) ? 5 : 70000});
-    const ptrdiff_t pixel = channels + pick(0, 4);
-    const Reals reals = reals_of(type == DataType::f32 ? pixels * pixel : 0);
-    const std::vector<int16_t> integers = random_integers(type == DataType::i16 ? pixels * pixel : 0);
-    std::vector<int64_t> sums(channels);
-    for (int64_t& sum : sums) {
-        sum = pick(-9, 9);
-    }
-    std::vector<int64_t> expected = sums;
+    const int channels = pick({1, 16, 64, pick(1, 150)});
+    const int rows = pick({1, 2, 7, pick(1, 60)}), columns = pick({1, 2, 7, pick(1, 300) ? 5 : 1200});
+    const ptrdiff_t pixel = channels + pick(0, 4), row = columns * pixel + pick(0, 4);
+    const Reals reals = reals_of(type == DataType::f32 ? rows * row : 0);
+    const std::vector<int16_t> integers = random_integers(type == DataType::i16 ? rows * row : 0);
+    const int64_t count = toss() ? int64_t(rows) * columns : pick(1, 1 << pick(1, 30));
+    const int fraction_bits = pick({0, 8, pick(0, 8)});
+    Output y(Int8Result::floats, channels + pick(0, 4)), expected = y;
     const void* x = type == DataType::f32 ? static_cast<const void*>(reals.data()) : integers.data();
-    kernels.sum_pixels(type, x, pixel, pixels, channels, sums.data());
-    for (int i = 0; i < pixels; ++i) {
-        for (int c = 0; c < channels; ++c) {
-            const ptrdiff_t at = i * pixel + c;
-            expected[c] += rounded(type == DataType::f32 ? reals[at] : integers[at], kMaxInt16);
+    kernels.mean({type, x, rows, columns, row, pixel, channels, count, fraction_bits, y.floats.data()});
+    for (int c = 0; c < channels; ++c) {
+        int64_t sum = 0;
+        for (int i = 0; i < rows; ++i) {
+            for (int j = 0; j < columns; ++j) {
+                const ptrdiff_t at = i * row + j * pixel + c;
+                sum += rounded(type == DataType::f32 ? reals[at] : integers[at], kMaxInt16);
+            }
         }
+        const __int128 numerator = static_cast<__int128>(sum) * (2 << fraction_bits) + count, divisor = 2 * count;
+        expected.floats[c] = static_cast<float>(static_cast<int64_t>(numerator / divisor - (numerator % divisor < 0)));
     }
-    if (sums != expected) {
-        fail(name, "sum_pixels");
-    }
+    y.expect_same(expected, "mean");
 }
 
 void check_count_thresholds(const Int8Kernels& kernels) {
@@ -488,7 +490,7 @@ int main(int, char** arguments) {
         check_rescale_planes(*set.int8);
         check_max_row(*set.int8);
         check_convolve(*set.int8);
-        check_sum_pixels(*set.int8);
+        check_mean(*set.int8);
         check_count_thresholds(*set.int8);
     }
 }

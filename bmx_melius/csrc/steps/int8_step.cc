@@ -569,35 +569,26 @@ StepPtr multi_threshold_step(const Int8Kernels* kernels, Source source, CountedT
 
 StepPtr integer_mean_step(const Int8Kernels* kernels, Source source, const Attributes& a, bool is_global, int number,
                           Slab whole) {
-    const size_t own = round_up(sizeof(int64_t) * source.channels(), 64);
-    return function_step(
-        [=](const Memory& memory, const Team& team, int) {
-            const Value& map = memory.value(source.value);
-            const Value& result = memory.value(number);
-            const View output = memory.view(whole);
-            int64_t* sums = reinterpret_cast<int64_t*>(memory.scratch + team.thread * own);
-            const int64_t results = result.height * result.width;
-            for (int item = team.begin(results); item < team.end(results); item++) {
-                const int64_t y = item / result.width, x = item % result.width;
-                const AverageWindow window = is_global
-                                                 ? AverageWindow{0, 0, map.height, map.width, map.height * map.width}
-                                                 : average_window(a, map, y, x);
-                float* to = reinterpret_cast<float*>(output.at(y * output.row + x * output.pixel));
-                for (const Slab& slab : source.slabs) {
-                    const View view = memory.view(slab);
-                    std::fill_n(sums, view.channels, 0);
-                    for (int64_t i = window.top; i < window.bottom; i++) {
-                        kernels->sum_pixels(view.type, view.at(i * view.row + window.left * view.pixel), view.pixel,
-                                            static_cast<int>(window.right - window.left), view.channels, sums);
-                    }
-                    for (int c = 0; c < view.channels; c++) {
-                        const int64_t numerator = 2 * (sums[c] * (int64_t(1) << a.fraction_bits)) + window.count;
-                        *to++ = static_cast<float>(floor_div(numerator, 2 * window.count));
-                    }
-                }
+    return function_step([=](const Memory& memory, const Team& team, int) {
+        const Value& map = memory.value(source.value);
+        const Value& result = memory.value(number);
+        const View output = memory.view(whole);
+        const int64_t results = result.height * result.width;
+        for (int item = team.begin(results); item < team.end(results); item++) {
+            const int64_t y = item / result.width, x = item % result.width;
+            const AverageWindow window = is_global ? AverageWindow{0, 0, map.height, map.width, map.height * map.width}
+                                                   : average_window(a, map, y, x);
+            float* to = reinterpret_cast<float*>(output.at(y * output.row + x * output.pixel));
+            for (const Slab& slab : source.slabs) {
+                const View view = memory.view(slab);
+                kernels->mean({view.type, view.at(window.top * view.row + window.left * view.pixel),
+                               static_cast<int>(window.bottom - window.top),
+                               static_cast<int>(window.right - window.left), view.row, view.pixel, view.channels,
+                               window.count, a.fraction_bits, to});
+                to += view.channels;
             }
-        },
-        [=](const std::vector<Value>&, int threads) { return threads * own; });
+        }
+    });
 }
 
 }  // namespace bmx

@@ -134,6 +134,19 @@ struct MaxRow {
     ptrdiff_t y_pixel;
 };
 
+// The mean of the pixels of a window, rounded and limited to kMaxInt16 in magnitude, in multiples of 2^-fraction_bits:
+//   y[c] = floor((2 sum 2^fraction_bits + count) / (2 count)), where sum is that of x[c]
+struct MeanWindow {
+    DataType type;  // type of x
+    const void* x;
+    int rows, columns;         // of the pixels that are added
+    ptrdiff_t x_row, x_pixel;  // elements between neighbouring ones
+    int channels;
+    int64_t count;
+    int fraction_bits;
+    float* y;
+};
+
 // Blocks of filters that read the same words of a pixel: lane l of a block reads the words first_word + i * period +
 // l % period, where i = 0 to words - 1.
 struct Int8Blocks {
@@ -168,8 +181,7 @@ struct Int8Kernels {
     void (*rescale_planes)(const RescalePlanes& row);
     void (*max_row)(const MaxRow& row);
     void (*convolve)(const Int8Row& row);
-    // Adds pixels, rounded and limited to kMaxInt16 in magnitude, to the sums of their channels.
-    void (*sum_pixels)(DataType type, const void* x, ptrdiff_t x_pixel, int pixels, int channels, int64_t* sums);
+    void (*mean)(const MeanWindow& window);
     void (*count_thresholds)(const ThresholdsRow& row);
     int alternating_blocks;  // largest number of blocks whose lanes belong to alternating groups
 };

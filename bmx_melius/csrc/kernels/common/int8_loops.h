@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/common/arithmetic.h"
 #include "kernels/common/int8_kernels.h"
 #include "kernels/common/multiply_add.h"
 #include "program/operation_table.h"
@@ -246,27 +247,36 @@ void shorts_of(const ShortsRow& row, const T* x, const Rescale& rescaled) {
     }
 }
 
-[[maybe_unused]] void sum_pixels(DataType type, const void* numbers, ptrdiff_t x_pixel, int pixels, int channels,
-                                 int64_t* sums) {
-    constexpr int kPixels = 1 << 15;  // of a sum of 32 bits
-    visit_typed(type, numbers, [&](const auto* x) {
-        for (int first = 0; first < channels; first += kLoopChannels) {
-            const int count = channels - first < kLoopChannels ? channels - first : kLoopChannels;
-            for (int begin = 0; begin < pixels; begin += kPixels) {
-                const int end = pixels - begin < kPixels ? pixels : begin + kPixels;
-                int32_t part[kLoopChannels] = {};
-                for (int i = begin; i < end; ++i) {
-                    const auto* __restrict from = x + i * x_pixel + first;
+[[maybe_unused]] MeanWindow rest_of(MeanWindow window, int channel) {
+    visit_typed(window.type, window.x, [&](const auto* x) { window.x = x + channel; });
+    window.channels -= channel;
+    window.y += channel;
+    return window;
+}
+
+template <class T>
+int limited_to_short(T x) {
+    const int n = nearest(x), upper = n < kMaxInt16 ? n : kMaxInt16;
+    return upper > -kMaxInt16 ? upper : -kMaxInt16;
+}
+
+[[maybe_unused]] void mean_of_window(const MeanWindow& window) {
+    visit_typed(window.type, window.x, [&](const auto* x) {
+        visit_parts(window.channels, [&](int first, int count) {
+            int64_t sums[kLoopChannels] = {};
+            for (int row = 0; row < window.rows; ++row) {
+                for (int column = 0; column < window.columns; ++column) {
+                    const auto* from = x + row * window.x_row + column * window.x_pixel + first;
                     for (int c = 0; c < count; ++c) {
-                        const int n = nearest(from[c]), upper = n < kMaxInt16 ? n : kMaxInt16;
-                        part[c] += upper > -kMaxInt16 ? upper : -kMaxInt16;
+                        sums[c] += limited_to_short(from[c]);
                     }
                 }
-                for (int c = 0; c < count; ++c) {
-                    sums[first + c] += part[c];
-                }
             }
-        }
+            for (int c = 0; c < count; ++c) {
+                const int64_t numerator = 2 * sums[c] * (int64_t(1) << window.fraction_bits) + window.count;
+                window.y[first + c] = static_cast<float>(floor_div(numerator, 2 * window.count));
+            }
+        });
     });
 }
 

@@ -108,7 +108,7 @@ void rescale_at_once(const RescaleRow& row) {
         suits = r.low[c] <= INT16_MAX && r.high[c] >= INT16_MIN;
     }
     const int16_t* x = static_cast<const int16_t*>(row.x);
-    int c = 0;
+    int c = rescale_floats(row);
     for (; suits && c + kInt8Lanes <= row.channels; c += kInt8Lanes) {
         bool flips = false;
         for (int lane = 0; lane < kInt8Lanes && row.window_size > 1; ++lane) {
@@ -309,7 +309,7 @@ const Int8Kernels& kernels_with() {
                                         rescale_planes_at_once<Lanes>,
                                         max_at_once<Lanes>,
                                         convolve_with<Lanes, Products>,
-                                        sum_pixels,
+                                        mean_at_once,
                                         count_thresholds,
                                         1};
     return kernels;

@@ -1,4 +1,5 @@
-// The kernel for 16-bit integers with the vectors of the compiler, as wide as the instruction set has them.
+// Kernels for 16-bit integers, and for integers stored as floats, with the vectors of the compiler, as wide as the
+// instruction set has them.
 #pragma once
 #include "kernels/common/int8_loops.h"
 #include "kernels/common/unrolled.h"
@@ -18,6 +19,10 @@ using LaneIntegers = int32_t __attribute__((vector_size(4 * kShortLanes)));
 using LaneWords = uint32_t __attribute__((vector_size(4 * kShortLanes)));
 using LaneReals = float __attribute__((vector_size(4 * kShortLanes)));
 using LaneShorts = int16_t __attribute__((vector_size(2 * kShortLanes)));
+using LaneBytes = uint8_t __attribute__((vector_size(kShortLanes)));
+using HalfIntegers = int32_t __attribute__((vector_size(2 * kShortLanes)));
+using HalfReals = float __attribute__((vector_size(2 * kShortLanes)));
+using HalfDoubles = double __attribute__((vector_size(4 * kShortLanes)));
 using LaneHalves = uint16_t __attribute__((vector_size(2 * kShortLanes)));
 
 template <class Lanes, class T>
@@ -90,6 +95,70 @@ int shorts_of_channels(const ShortsRow& row, const T* x) {
         shorts_of_lanes<Rescaled, 1, kAdds>(row, x, {{rescaling, c}}, c);
     }
     return c;
+}
+
+// Rescales as many channels as fill vectors of floats to bytes, if there are no windows, no scales and 32 bits suffice.
+// Returns their number.
+[[maybe_unused]] int rescale_floats(const RescaleRow& row) {
+    const Rescaling& r = row.rescaling;
+    if (row.type != DataType::f32 || row.scale || row.window_size > 1 || !r.low) {
+        return 0;
+    }
+    int c = 0;
+    for (; c + kShortLanes <= row.channels; c += kShortLanes) {
+        const LaneIntegers low = load_lanes<LaneIntegers>(r.low + c), high = load_lanes<LaneIntegers>(r.high + c);
+        const LaneWords factor = load_lanes<LaneWords>(r.factor + c), summand = load_lanes<LaneWords>(r.summand + c);
+        const float* x = static_cast<const float*>(row.x) + row.window[0] + c;
+        uint8_t* y = row.y + c;
+        for (int i = 0; i < row.pixels; ++i, x += row.step, y += row.y_pixel) {
+            const LaneIntegers n = nearest_lanes(x), upper = n > low ? n : low, limited = upper < high ? upper : high;
+            const LaneIntegers results = (LaneIntegers)((LaneWords)limited * factor + summand) >> r.shift;
+            const LaneBytes bytes = __builtin_convertvector(results, LaneBytes);
+            std::memcpy(y, &bytes, sizeof bytes);
+        }
+    }
+    return c;
+}
+
+// Means of a vector of channels. Sums and quotients are computed with 32 bits and as doubles, which is exact: a
+// quotient of integers below 2^53 is rounded to the next larger integer only if it is that.
+template <class T>
+void mean_of_lanes(const MeanWindow& window, const T* x, int channel) {
+    LaneIntegers sums = {};
+    for (int row = 0; row < window.rows; ++row) {
+        const T* from = x + row * window.x_row + channel;
+        for (int column = 0; column < window.columns; ++column, from += window.x_pixel) {
+            const LaneIntegers most = LaneIntegers{} + kMaxInt16, n = nearest_lanes(from), upper = n < most ? n : most;
+            sums += upper > -most ? upper : -most;
+        }
+    }
+    const double scale = 2.0 * (1 << window.fraction_bits), count = static_cast<double>(window.count);
+    int32_t stored[kShortLanes];
+    std::memcpy(stored, &sums, sizeof stored);
+    unrolled<2>([&](auto half) BMX_INLINED {
+        constexpr int kFirst = decltype(half)::value * (kShortLanes / 2);
+        const HalfDoubles sum = __builtin_convertvector(load_lanes<HalfIntegers>(stored + kFirst), HalfDoubles);
+        const HalfDoubles quotient = (sum * scale + count) / (2 * count);
+        const HalfDoubles whole = __builtin_convertvector(__builtin_convertvector(quotient, HalfIntegers), HalfDoubles);
+        const HalfDoubles floor = whole > quotient ? whole - 1.0 : whole;
+        const HalfReals result = __builtin_convertvector(floor, HalfReals);
+        std::memcpy(window.y + channel + kFirst, &result, sizeof result);
+    });
+}
+
+[[maybe_unused]] void mean_at_once(const MeanWindow& window) {
+    constexpr int64_t kMostPixels = 1 << 15, kMostCount = 1 << 28;
+    int whole = 0;
+    if (int64_t(window.rows) * window.columns <= kMostPixels && window.count <= kMostCount) {
+        visit_typed(window.type, window.x, [&](const auto* x) {
+            for (; whole + kShortLanes <= window.channels; whole += kShortLanes) {
+                mean_of_lanes(window, x, whole);
+            }
+        });
+    }
+    if (whole < window.channels) {
+        mean_of_window(rest_of(window, whole));
+    }
 }
 
 [[maybe_unused]] void shorts_at_once(const ShortsRow& row) {

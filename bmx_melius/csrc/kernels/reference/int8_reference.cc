@@ -4,8 +4,8 @@
 namespace bmx {
 
 const Int8Kernels& int8_kernels_reference() {
-    static const Int8Kernels kernels = {shorts_row,       rescale_row, rescale_planes,   max_row,
-                                        convolve_plainly, sum_pixels,  count_thresholds, 1};
+    static const Int8Kernels kernels = {shorts_row,       rescale_row,    rescale_planes,   max_row,
+                                        convolve_plainly, mean_of_window, count_thresholds, 1};
     return kernels;
 }
 

@@ -51,7 +51,7 @@ const Int8Kernels& int8_kernels_avx2() {
                                         rescale_planes_at_once,
                                         max_at_once,
                                         convolve_with<WidenedProducts>,
-                                        sum_pixels,
+                                        mean_at_once,
                                         count_thresholds,
                                         1};
     return kernels;

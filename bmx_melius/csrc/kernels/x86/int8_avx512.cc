@@ -751,8 +751,8 @@ void convolve(const Int8Row& row) {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx512() {
-    static const Int8Kernels kernels = {shorts_at_once, rescale,    rescale_user_planes, max_of_windows,
-                                        convolve,       sum_pixels, count_thresholds,    4};
+    static const Int8Kernels kernels = {shorts_at_once, rescale,      rescale_user_planes, max_of_windows,
+                                        convolve,       mean_at_once, count_thresholds,    4};
     return kernels;
 }
 

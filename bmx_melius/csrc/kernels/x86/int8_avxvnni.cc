@@ -28,7 +28,7 @@ const Int8Kernels& int8_kernels_avxvnni() {
                                         rescale_planes_at_once,
                                         max_at_once,
                                         convolve_with<DotProducts>,
-                                        sum_pixels,
+                                        mean_at_once,
                                         count_thresholds,
                                         1};
     return kernels;

@@ -97,7 +97,10 @@ void rescale_integers(const RescaleRow& row, const int16_t* x, int channel) {
 [[maybe_unused]] void rescale_at_once(const RescaleRow& row) {
     const bool is_narrow = row.rescaling.low;
     if (row.type == DataType::f32 || row.scale || (!is_narrow && row.rescaling.shift > WideHalf::kMaxShift)) {
-        rescale_row(row);
+        const int done = rescale_floats(row);
+        if (done < row.channels) {
+            rescale_row(rest_of(row, done));
+        }
         return;
     }
     const int16_t* x = static_cast<const int16_t*>(row.x);
