@@ -7,7 +7,8 @@ async function main(params, file) {
     const session = new Session(await create(), fs.readFileSync(params));
     const bytes = fs.readFileSync(file);
     const [scores] = session.run(new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length)));
-    scores.forEach((score) => console.log(score.toPrecision(9)));
+    const sign = (score) => (Object.is(score, -0) ? '-' : '');  // which toPrecision leaves out
+    scores.forEach((score) => console.log(sign(score) + score.toPrecision(9)));
     session.destroy();
 }
 

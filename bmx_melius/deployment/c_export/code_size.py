@@ -12,7 +12,7 @@ _WITH_DOUBLE = ('bmx_long_mean', 'bmx_channel_mean', 'bmx_normalize', 'bmx_sum_o
 
 _LONG_DIVISION_BYTES = 700  # of integers of 64 bits
 
-STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 400 at most, with -Os and -O2
+STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 408 at most, with -Os and -O2
 
 
 def code_bytes(functions, calls, normalizes):
