@@ -8,7 +8,8 @@ from elftools.elf.elffile import ELFFile
 LIBRARIES = ('_engine.so', '_mxnet_op.so')
 MACHINES = {'x86_64': ('x64', 'ld-linux-x86-64.so.2'), 'aarch64': ('AArch64', 'ld-linux-aarch64.so.1')}  # name in pyelftools, loader
 BASELINE = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1', 'libgomp.so.1', '_engine.so'}
-NEWEST = {'GLIBC': (2, 27), 'GLIBCXX': (3, 4, 24), 'CXXABI': (1, 3, 11), 'GCC': (7, 0, 0), 'GOMP': (4, 5)}  # of Ubuntu 18.04
+# Of Ubuntu 18.04. libgomp has the calls that compilers make as GOMP, and those of programs as OMP.
+NEWEST = {'GLIBC': (2, 27), 'GLIBCXX': (3, 4, 24), 'CXXABI': (1, 3, 11), 'GCC': (7, 0, 0), 'GOMP': (4, 5), 'OMP': (4, 5)}
 
 
 def library_problems(wheel, machine: str) -> List[str]:
@@ -34,7 +35,7 @@ def _problems(archive, name, machine, loader):
         yield f'{name} searches for libraries in {path}'
     for library, version in versions:
         kind, _, number = version.partition('_')
-        if tuple(map(int, number.split('.'))) > NEWEST[kind]:
+        if kind not in NEWEST or tuple(map(int, number.split('.'))) > NEWEST[kind]:
             yield f'{name} needs {version} of {library}'
     if name == '_engine.so' and 'libpthread.so.0' not in needed:  # before glibc 2.34 libc.so.6 has no threads
         yield f'{name} does not name libpthread.so.0, without which threads fail in programs that do not link it'
