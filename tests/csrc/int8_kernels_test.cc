@@ -168,17 +168,17 @@ void check_rescale(const Int8Kernels& kernels) {
 
 // Constants of a rescaling to 16-bit integers, with 32 bits or without, which do not give the same numbers.
 struct RandomShortRescaling {
-    explicit RandomShortRescaling(int channels) : wide(channels, false, 1), numbers(6), rescaling() {
+    explicit RandomShortRescaling(int channels) : exact(channels, false, 32768), numbers(6), rescaling() {
         for (std::vector<int32_t>& each : numbers) {
             each.resize(channels + kInt8Lanes);
         }
-        rescaling.wide = wide.rescaling;
-        rescaling.wide.low = nullptr;
+        rescaling.exact = exact.rescaling;
         if (toss()) {
             return;
         }
-        rescaling.wide.shift = pick(8, 31);
-        const int64_t most = std::min<int64_t>(int64_t(kMaxInt16) << rescaling.wide.shift, INT32_MAX);
+        rescaling.exact.low = nullptr;
+        rescaling.exact.shift = pick(8, 31);
+        const int64_t most = std::min<int64_t>(int64_t(kMaxInt16) << rescaling.exact.shift, INT32_MAX);
         for (int c = 0; c < channels; ++c) {
             int low = pick(-(1 << pick(0, 24)), 1 << pick(0, 24)), high = pick(low, low + (1 << pick(0, 16)));
             int64_t factor = pick(-1000, 1000), summand = pick(0, static_cast<int>(most) - 1) - factor * low;
@@ -206,22 +206,14 @@ struct RandomShortRescaling {
     int operator()(int64_t n, int c) const {
         const ShortRescaling& r = rescaling;
         if (!r.low) {
-            return wide_result(n, c);
+            return exact(n, c);
         }
         const int64_t exact = n * r.factor[c] + r.summand[c];
         return n >= r.high[c]  ? r.above[c]
                : n <= r.low[c] ? r.below[c]
-                               : static_cast<int32_t>(static_cast<uint32_t>(exact)) >> r.wide.shift;
+                               : static_cast<int32_t>(static_cast<uint32_t>(exact)) >> r.exact.shift;
     }
-    int wide_result(int64_t n, int c) const {
-        const Rescaling& r = rescaling.wide;
-        const __int128 one = static_cast<__int128>(1) << r.shift;
-        const __int128 exact =
-            static_cast<__int128>(n) * r.multiplier[c] + r.offset[c] * (one >> kOffsetShift) + one / 2;
-        const __int128 y = exact >> r.shift;
-        return static_cast<int>(y < r.min ? r.min : y > r.max ? r.max : static_cast<int>(y));
-    }
-    RandomRescaling wide;
+    RandomRescaling exact;
     std::vector<std::vector<int32_t>> numbers;
     ShortRescaling rescaling;
 };

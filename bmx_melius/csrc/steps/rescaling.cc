@@ -25,21 +25,20 @@ Narrow narrow(int64_t multiplier, int64_t offset, const Attributes& a, IntegerRa
     const int64_t below_max = a.result_max * one - summand, above_min = (a.result_min + 1) * one - summand;
     int64_t first_min, last_min;  // numbers from the one on and up to the other have the result min, and so on
     int64_t low = numbers.low, high = numbers.high;
+    bool limits;  // whether a number has a limit as result
     const auto constant = [&](int y) { return Narrow{true, 0, 0, 0, y * one}; };
     if (multiplier == 0) {
         const int64_t y = summand >> a.shift;
         return constant(static_cast<int>(std::min<int64_t>(std::max<int64_t>(y, a.result_min), a.result_max)));
     }
     const int64_t magnitude = std::abs(multiplier);
-    if (magnitude > one || a.result_min == a.result_max) {
-        return {false, 0, 0, 0, 0};  // results skip numbers, or there is only one
-    }
     if (multiplier > 0) {
         last_min = floor_div(above_min - 1, magnitude);
         const int64_t first_max = -floor_div(-below_max, magnitude);
         if (last_min > high || first_max < low) {
             return constant(last_min > high ? a.result_min : a.result_max);
         }
+        limits = low <= last_min || high >= first_max;
         low = std::max(low, last_min);
         high = std::min(high, first_max);
     } else {
@@ -48,10 +47,13 @@ Narrow narrow(int64_t multiplier, int64_t offset, const Attributes& a, IntegerRa
         if (first_min < low || last_max > high) {
             return constant(first_min < low ? a.result_min : a.result_max);
         }
+        limits = low <= last_max || high >= first_min;
         low = std::max(low, last_max);
         high = std::min(high, first_min);
     }
-    return {true, low, high, multiplier, summand};
+    // Limited numbers have a limit as result, unless results skip numbers, or there is only one.
+    const bool skips = magnitude > one || a.result_min == a.result_max;
+    return {!(limits && skips), low, high, multiplier, summand};
 }
 
 // Constants of one channel whose results are 16-bit integers: numbers up to `low` have the result `below`, numbers from
@@ -137,7 +139,7 @@ RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, c
 ShortRescaling ShortRescalingConstants::from(int channel) const {
     const bool narrow = low.size();
     const ShortRescaling first = {
-        wide.from(0),  narrow ? low.data() : nullptr, high.data(), below.data(), above.data(), factor.data(),
+        exact.from(0), narrow ? low.data() : nullptr, high.data(), below.data(), above.data(), factor.data(),
         summand.data()};
     return first.from(channel);
 }
@@ -146,9 +148,9 @@ ShortRescalingConstants short_rescaling_constants(const std::vector<int32_t>& mu
                                                   const std::vector<int32_t>& offset, const Attributes& attributes,
                                                   IntegerRange numbers) {
     ShortRescalingConstants constants;
-    constants.wide = wide_constants(multiplier, offset, attributes);
+    constants.exact = rescaling_constants(multiplier, offset, attributes, {numbers});
     std::vector<NarrowShort> all;
-    for (size_t c = 0; c < multiplier.size() && attributes.shift < 32; c++) {
+    for (size_t c = 0; c < multiplier.size() && attributes.shift < 32 && !constants.exact.low.size(); c++) {
         all.push_back(narrow_short(multiplier[c], offset[c], attributes));
         if (!all.back().fits(numbers)) {
             return constants;

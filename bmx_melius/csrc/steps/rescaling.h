@@ -29,10 +29,10 @@ RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, c
 
 // The same of a rescaling to 16-bit integers.
 struct ShortRescalingConstants {
-    RescalingConstants wide;
-    Constants<int32_t> low, high, below, above, factor, summand;  // empty if 32 bits do not suffice
+    RescalingConstants exact;
+    Constants<int32_t> low, high, below, above, factor, summand;  // empty if that needs none, or 32 bits do not suffice
 
-    bool empty() const { return !wide.multiplier.size(); }
+    bool empty() const { return !exact.multiplier.size(); }
     ShortRescaling from(int channel) const;
 };
 

@@ -41,14 +41,15 @@ struct Rescaling {
 
 // A rescaling to 16-bit integers.
 struct ShortRescaling {
-    Rescaling wide;  // without what gives the same numbers with 32 bits
-    // That, or nullptr: n >= high ? above : n <= low ? below : (n * factor + summand) >> shift, where product and sum
-    // are computed modulo 2^32 and the result of the addition fits.
+    Rescaling exact;
+    // If that does not have it, what gives the same numbers with 32 bits, or nullptr: n >= high ? above : n <= low ?
+    // below : (n * factor + summand) >> shift, where product and sum are computed modulo 2^32 and the result of the
+    // addition fits.
     const int32_t *low, *high, *below, *above, *factor, *summand;
 
     ShortRescaling from(int channel) const {
         ShortRescaling r = *this;
-        r.wide = wide.from(channel);
+        r.exact = exact.from(channel);
         if (low) {
             r.low += channel;
             r.high += channel;

@@ -54,7 +54,7 @@ struct NarrowShortRescaling {
 
     int operator()(int32_t n, int c) const {
         const uint32_t exact = uint32_t(n) * uint32_t(r.factor[c]) + uint32_t(r.summand[c]);  // modulo 2^32
-        const int32_t y = n > r.low[c] ? static_cast<int32_t>(exact) >> r.wide.shift : r.below[c];
+        const int32_t y = n > r.low[c] ? static_cast<int32_t>(exact) >> r.exact.shift : r.below[c];
         return n < r.high[c] ? y : r.above[c];
     }
 };
@@ -202,7 +202,7 @@ void shorts_of(const ShortsRow& row, const T* x, const Rescale& rescaled) {
         } else if (row.rescaling->low) {
             shorts_of(row, x, NarrowShortRescaling{*row.rescaling});
         } else {
-            shorts_of(row, x, WideRescaling{row.rescaling->wide});
+            visit_rescaling(row.rescaling->exact, [&](const auto& rescaled) { shorts_of(row, x, rescaled); });
         }
     });
 }

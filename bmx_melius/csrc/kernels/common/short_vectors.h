@@ -1,6 +1,10 @@
 // Kernels for 16-bit integers, and for integers stored as floats, with the vectors of the compiler, as wide as the
 // instruction set has them.
 #pragma once
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/common/int8_loops.h"
 #include "kernels/common/unrolled.h"
 
@@ -32,8 +36,22 @@ template <class Lanes, class T>
     return lanes;
 }
 
+// (GCC 12 converts the halves of vectors of 256 bits one after the other.)
 [[gnu::always_inline]] inline LaneIntegers nearest_lanes(const int16_t* x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (LaneIntegers)_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+#else
     return __builtin_convertvector(load_lanes<LaneShorts>(x), LaneIntegers);
+#endif
+}
+// For integers that fit.
+[[gnu::always_inline]] inline LaneShorts short_lanes(LaneIntegers x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    const __m256i integers = (__m256i)x;
+    return (LaneShorts)_mm_packs_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256(integers, 1));
+#else
+    return __builtin_convertvector(x, LaneShorts);
+#endif
 }
 // As `nearest`.
 [[gnu::always_inline]] inline LaneIntegers nearest_lanes(const float* x) {
@@ -42,6 +60,24 @@ template <class Lanes, class T>
     const LaneReals rounding = limited < 0.0f ? -limit : limit;
     return __builtin_convertvector((limited + rounding) - rounding, LaneIntegers);
 }
+
+struct NarrowLimitLanes {
+    LaneIntegers low, high;
+    LaneWords factor, summand;
+    int shift;
+
+    NarrowLimitLanes(const Rescaling& r, int c)
+        : low(load_lanes<LaneIntegers>(r.low + c)),
+          high(load_lanes<LaneIntegers>(r.high + c)),
+          factor(load_lanes<LaneWords>(r.factor + c)),
+          summand(load_lanes<LaneWords>(r.summand + c)),
+          shift(r.shift) {}
+    NarrowLimitLanes(const ShortRescaling& r, int c) : NarrowLimitLanes(r.exact, c) {}
+    [[gnu::always_inline]] LaneIntegers operator()(LaneIntegers n) const {
+        const LaneIntegers upper = n > low ? n : low, limited = upper < high ? upper : high;
+        return (LaneIntegers)((LaneWords)limited * factor + summand) >> shift;
+    }
+};
 
 struct NarrowShortLanes {
     LaneIntegers low, high, below, above;
@@ -55,7 +91,7 @@ struct NarrowShortLanes {
           above(load_lanes<LaneIntegers>(r.above + c)),
           factor(load_lanes<LaneWords>(r.factor + c)),
           summand(load_lanes<LaneWords>(r.summand + c)),
-          shift(r.wide.shift) {}
+          shift(r.exact.shift) {}
     [[gnu::always_inline]] LaneIntegers operator()(LaneIntegers n) const {
         const LaneIntegers y = (LaneIntegers)((LaneWords)n * factor + summand) >> shift;
         return n < high ? (n > low ? y : below) : above;
@@ -75,7 +111,7 @@ void shorts_of_lanes(const ShortsRow& row, const T* x, const Rescaled (&rescaled
     for (int i = 0; i < row.pixels; ++i, x += row.x_pixel, y += row.y_pixel) {
         unrolled<kVectors>([&](auto v) BMX_INLINED {
             const LaneIntegers results = rescaled[v](nearest_lanes(x + v * kShortLanes));
-            LaneHalves numbers = (LaneHalves) __builtin_convertvector(results, LaneShorts);
+            LaneHalves numbers = (LaneHalves)short_lanes(results);
             if (kAdds) {
                 numbers += load_lanes<LaneHalves>(y + v * kShortLanes);
             }
@@ -106,14 +142,11 @@ int shorts_of_channels(const ShortsRow& row, const T* x) {
     }
     int c = 0;
     for (; c + kShortLanes <= row.channels; c += kShortLanes) {
-        const LaneIntegers low = load_lanes<LaneIntegers>(r.low + c), high = load_lanes<LaneIntegers>(r.high + c);
-        const LaneWords factor = load_lanes<LaneWords>(r.factor + c), summand = load_lanes<LaneWords>(r.summand + c);
+        const NarrowLimitLanes rescaled(r, c);
         const float* x = static_cast<const float*>(row.x) + row.window[0] + c;
         uint8_t* y = row.y + c;
         for (int i = 0; i < row.pixels; ++i, x += row.step, y += row.y_pixel) {
-            const LaneIntegers n = nearest_lanes(x), upper = n > low ? n : low, limited = upper < high ? upper : high;
-            const LaneIntegers results = (LaneIntegers)((LaneWords)limited * factor + summand) >> r.shift;
-            const LaneBytes bytes = __builtin_convertvector(results, LaneBytes);
+            const LaneBytes bytes = __builtin_convertvector(rescaled(nearest_lanes(x)), LaneBytes);
             std::memcpy(y, &bytes, sizeof bytes);
         }
     }
@@ -163,17 +196,19 @@ void mean_of_lanes(const MeanWindow& window, const T* x, int channel) {
 
 [[maybe_unused]] void shorts_at_once(const ShortsRow& row) {
     int whole = 0;
-    if (!row.rescaling || row.rescaling->low) {
-        visit_typed(row.type, row.x, [&](const auto* x) {
-            if (row.rescaling) {
-                whole = row.adds ? shorts_of_channels<NarrowShortLanes, true>(row, x)
-                                 : shorts_of_channels<NarrowShortLanes, false>(row, x);
-            } else {
-                whole = row.adds ? shorts_of_channels<SameShortLanes, true>(row, x)
-                                 : shorts_of_channels<SameShortLanes, false>(row, x);
-            }
-        });
-    }
+    visit_typed(row.type, row.x, [&](const auto* x) {
+        const auto compute = [&](auto* rescaled) {
+            using Rescaled = std::remove_pointer_t<decltype(rescaled)>;
+            whole = row.adds ? shorts_of_channels<Rescaled, true>(row, x) : shorts_of_channels<Rescaled, false>(row, x);
+        };
+        if (!row.rescaling) {
+            compute(static_cast<SameShortLanes*>(nullptr));
+        } else if (row.rescaling->exact.low) {
+            compute(static_cast<NarrowLimitLanes*>(nullptr));
+        } else if (row.rescaling->low) {
+            compute(static_cast<NarrowShortLanes*>(nullptr));
+        }
+    });
     if (whole < row.channels) {
         const ShortRescaling rest = row.rescaling ? row.rescaling->from(whole) : ShortRescaling{};
         shorts_row(rest_of(row, rest, whole));
