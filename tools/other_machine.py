@@ -128,7 +128,7 @@ def network_parts(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Pat
         for name, is_binary in networks.items():
             parts[f'{name} {kind}'] = functools.partial(_check_network, folder, run, name, is_binary, kind == 'int8')
     parts.update({f'{name} imported': functools.partial(_check_model, folder, run, name) for name in IMPORTED})
-    return {**parts, 'random programs': functools.partial(_check_programs, folder, run)}
+    return parts
 
 
 def _check_network(folder, run, name, is_binary, is_int8):
@@ -150,8 +150,11 @@ def _check_model(folder, run, name):
     print(_compare(folder, np.load(MODELS / f'{name}.npz')[input_name][:1].astype(np.float32), run), flush=True)
 
 
-def _check_programs(folder, run):
-    """Compare random programs with one input and one output, which depends, in one or another of them, on every operation."""
+def check_programs(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Path], Iterator[Tuple[str, str]]]):
+    """Compare random programs with one input and one output, which depends, in one or another of them, on every operation.
+
+    The arguments are those of `network_parts`. Raises `UserError` if bits differ.
+    """
     random = randoms.Random(0)
 
     def make():

@@ -20,7 +20,7 @@ import PIL.Image
 from commands import output_of, run_main, run_parts
 from debian_packages import unpack
 from native_build import INSTRUCTION_SETS
-from other_machine import ROOT, Machine, check_peaks, kernel_parts, network_parts
+from other_machine import ROOT, Machine, check_peaks, check_programs, kernel_parts, network_parts
 from support.classifiers import write_classifier
 from support.packed import make_image, make_program, write_packed
 from support.static_library import weak_symbols
@@ -58,6 +58,7 @@ def parts_in(folder):
         **kernel_parts(ARM, folder),
         'peaks': functools.partial(check_peaks, ARM, folder),
         **network_parts(folder, built.run),
+        'random programs': functools.partial(check_programs, folder, built.run),
         'choice': built.check_choice,
     }
 

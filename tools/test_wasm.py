@@ -17,7 +17,7 @@ import threading
 
 from commands import output_of, run_main, run_parts
 from make_wasm import COMPILER, PACKAGES, RELAXED_FLAG, make_page
-from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_peaks, kernel_parts, network_parts
+from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_peaks, check_programs, kernel_parts, network_parts
 from support.native_program import FLAGS, build_program
 from wasm_encoding import in_final_encoding
 
@@ -61,6 +61,7 @@ def parts_in(folder):
         **{f'{kind} kernels of wasm with relaxed SIMD': functools.partial(built.check_relaxed_kernels, kind) for kind in FLOAT_KERNELS},
         'peaks': functools.partial(check_peaks, WASM, folder),
         **network_parts(folder, built.run),
+        'random programs': functools.partial(check_programs, folder, built.run),
         'page': functools.partial(built.check_page, ''),
         'page without relaxed SIMD': functools.partial(built.check_page, WITHOUT_RELAXED_SIMD.name),
     }
