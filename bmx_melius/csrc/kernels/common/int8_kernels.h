@@ -135,7 +135,8 @@ struct MaxRow {
     ptrdiff_t y_pixel;
 };
 
-// The mean of the pixels of a window, rounded and limited to kMaxInt16 in magnitude, in multiples of 2^-fraction_bits:
+// The mean of the pixels of a window, rounded and limited to kMaxInt16 in magnitude, which 16-bit integers must not
+// exceed, in multiples of 2^-fraction_bits:
 //   y[c] = floor((2 sum 2^fraction_bits + count) / (2 count)), where sum is that of x[c]
 struct MeanWindow {
     DataType type;  // type of x

@@ -153,6 +153,13 @@ int shorts_of_channels(const ShortsRow& row, const T* x) {
     return c;
 }
 
+// Limited to kMaxInt16 in magnitude, which 16-bit integers of maps do not exceed.
+[[gnu::always_inline]] inline LaneIntegers limited_lanes(const int16_t* x) { return nearest_lanes(x); }
+[[gnu::always_inline]] inline LaneIntegers limited_lanes(const float* x) {
+    const LaneIntegers most = LaneIntegers{} + kMaxInt16, n = nearest_lanes(x), upper = n < most ? n : most;
+    return upper > -most ? upper : -most;
+}
+
 // Means of a vector of channels. Sums and quotients are computed with 32 bits and as doubles, which is exact: a
 // quotient of integers below 2^53 is rounded to the next larger integer only if it is that.
 template <class T>
@@ -161,8 +168,7 @@ void mean_of_lanes(const MeanWindow& window, const T* x, int channel) {
     for (int row = 0; row < window.rows; ++row) {
         const T* from = x + row * window.x_row + channel;
         for (int column = 0; column < window.columns; ++column, from += window.x_pixel) {
-            const LaneIntegers most = LaneIntegers{} + kMaxInt16, n = nearest_lanes(from), upper = n < most ? n : most;
-            sums += upper > -most ? upper : -most;
+            sums += limited_lanes(from);
         }
     }
     const double scale = 2.0 * (1 << window.fraction_bits), count = static_cast<double>(window.count);
