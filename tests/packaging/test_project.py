@@ -1,5 +1,6 @@
 """What packaging, pins and documents promise: nothing forgotten, nothing said twice with different words."""
 
+import fnmatch
 import importlib
 import importlib.metadata
 import os
@@ -158,6 +159,24 @@ def test_the_kernels_of_exported_c_are_shipped(distribution):
     kernels = {path for path in (ROOT / 'bmx_melius').rglob('*.c') if 'csrc' not in path.parts}
     assert kernels and kernels <= shipped
     assert 'recursive-include bmx_melius/deployment/c_export *.c' in (ROOT / 'MANIFEST.in').read_text().splitlines()
+
+
+def test_the_source_distribution_has_all_files_but_hidden_ones_and_each_of_its_patterns_finds_some():
+    done = subprocess.run(['git', 'ls-files'], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        pytest.skip('this is not a clone')
+    tracked = done.stdout.splitlines()
+    included = {'MANIFEST.in', 'pyproject.toml', 'setup.py'}  # which setuptools adds, as it does modules of packages
+    for command, *words in map(str.split, (ROOT / 'MANIFEST.in').read_text().splitlines()):
+        folder, patterns = ('', words) if command == 'include' else (f'{words[0]}/', words[1:])
+        for pattern in patterns:
+            name_of = str if command == 'include' else os.path.basename
+            found = {name for name in tracked if name.startswith(folder) and fnmatch.fnmatchcase(name_of(name), pattern)}
+            assert found, f'{pattern} in MANIFEST.in finds nothing {folder and "in "}{folder}'
+            included |= found
+    modules = {name for name in tracked if name.endswith('.py') and name.split('/')[0] in PACKAGES}
+    missing = {name for name in tracked if not name.startswith('.')} - included - modules
+    assert not missing, f'not in the source distribution: {", ".join(sorted(missing))}'
 
 
 @pytest.mark.parametrize(
