@@ -6,7 +6,6 @@ the same bits. `tools/test_arm.py` and `tools/test_wasm.py` describe the machine
 
 import dataclasses
 import functools
-import gzip
 import hashlib
 import os
 import pathlib
@@ -23,6 +22,7 @@ import numpy as np  # noqa: E402
 from commands import output_of  # noqa: E402
 from support.native_program import FLAGS, KERNEL_PARTS, build_program  # noqa: E402
 from support.networks import of_size  # noqa: E402
+from support.onnx_models import recorded_input, unpacked  # noqa: E402
 from support.packed import write_packed  # noqa: E402
 from support.random_programs import Maker, describe, programs_with_all  # noqa: E402
 from support.small_networks import initialized  # noqa: E402
@@ -47,7 +47,6 @@ IMPORTED = (
     *('lsq-w3a3', 'dorefa-w4a4', 'qonnx-w4a4', 'dorefa-w2a2-dynamo', 'bwn-float-inputs', 'ttq-float-inputs'),
 )
 PROGRAMS = 150  # random ones
-MODELS = ROOT / 'tests' / 'data' / 'onnx'
 SIZE = 64
 
 
@@ -144,10 +143,8 @@ def _check_network(folder, run, name, is_binary, is_int8):
 
 def _check_model(folder, run, name):
     """Compare a model of ONNX."""
-    (folder / 'net.onnx').write_bytes(gzip.decompress((MODELS / f'{name}.onnx.gz').read_bytes()))
-    bmx.import_onnx(folder / 'net.onnx', folder / 'packed', zero_is_positive=True, verify=False)
-    (input_name,) = (key for key in np.load(MODELS / f'{name}.npz') if key.startswith('input.'))
-    print(_compare(folder, np.load(MODELS / f'{name}.npz')[input_name][:1].astype(np.float32), run), flush=True)
+    bmx.import_onnx(unpacked(name, folder), folder / 'packed', zero_is_positive=True, verify=False)
+    print(_compare(folder, recorded_input(name)[:1].astype(np.float32), run), flush=True)
 
 
 def check_programs(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Path], Iterator[Tuple[str, str]]]):

@@ -10,7 +10,6 @@ The parts, one for each network, can be run one by one: ``--list`` names them.
 
 import concurrent.futures
 import functools
-import gzip
 import json
 import os
 import pathlib
@@ -24,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 import numpy as np  # noqa: E402
 from commands import output_of, run_main, run_parts  # noqa: E402
 from support.exported_c import DTYPES, bits_of_layers  # noqa: E402
+from support.onnx_models import recorded_input, unpacked  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.data.small_images import open_digits  # noqa: E402
@@ -53,7 +53,6 @@ SECONDS = 600  # for a command at most
 NETWORKS = {'float': [], 'int8': ['--int8', 'digits']}  # flags of their conversion
 # Models of ONNX: a transformer whose inputs are integers; 3 bits on both sides; binary weights times real inputs.
 MODELS = ('tokens', 'lsq-w3a3', 'bwn-float-inputs')
-MODELS_FOLDER = ROOT / 'tests' / 'data' / 'onnx'
 TOO_SMALL = 'cortex-m0'  # for the models: its machine has 16 KB of RAM
 KINDS = {
     'binary_conv': 'binary convolutions',
@@ -115,9 +114,8 @@ class Tested:
         require_engine()
         folder = self.folder / name
         folder.mkdir()
-        (folder / 'net.onnx').write_bytes(gzip.decompress((MODELS_FOLDER / f'{name}.onnx.gz').read_bytes()))
-        bmx.import_onnx(folder / 'net.onnx', folder / 'packed', zero_is_positive=True, verify=False)
-        inputs = np.load(MODELS_FOLDER / f'{name}.npz')['input.input'].astype(np.float32)
+        bmx.import_onnx(unpacked(name, folder), folder / 'packed', zero_is_positive=True, verify=False)
+        inputs = recorded_input(name).astype(np.float32)
         expected = inputs, bmx.Session(folder / 'packed')(inputs), bits_of_layers(read_packed(folder / 'packed')[0], [inputs])
         check_on([name for name in PROCESSORS if name != TOO_SMALL], folder, exported_facts(folder, folder / 'packed'), expected)
 

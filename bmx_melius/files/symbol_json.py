@@ -62,8 +62,7 @@ class SymbolJson:
         if len(text) > MAX_BYTES:
             raise UserError(f'{os.fspath(path)} has {len(text)} bytes; at most {MAX_BYTES} are possible for a symbol')
         try:
-            content = json.loads(text)
-            symbol = cls(content['nodes'], content['heads'], content.get('attrs'))
+            symbol = cls.loads(text)
             symbol._check()
             _refuse_addresses(symbol.nodes, os.fspath(path))
         except UserError:

@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import pathlib
@@ -12,7 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.engines import needs_engine
-from support.paths import ROOT
+from support.onnx_models import unpacked
 from support.python_programs import run_python
 
 from bmx_melius import UserError
@@ -334,20 +333,13 @@ def test_int8_times_the_network_with_int8_layers_and_its_other_forms(capsys, mon
         assert content['figures'][f'time_of_int8_to_float_ratio{suffix}'] == times[''][which] / times[' float'][which]
 
 
-def stored_model(name, folder):
-    """Write an ONNX model of the test data to a folder and return its path."""
-    path = folder / f'{name}.onnx'
-    path.write_bytes(gzip.decompress((ROOT / 'tests' / 'data' / 'onnx' / f'{name}.onnx.gz').read_bytes()))
-    return str(path)
-
-
 @needs_engine
 @pytest.mark.parametrize('name,shape', [('birealnet-opset17', [1, 3, 16, 16]), ('larq-resnet-e', [2, 3, 16, 16])])
 def test_an_onnx_model_is_compared_with_itself_in_onnx_runtime(capsys, tmp_path, name, shape):
     """The models of Larq have the channels last, and any batch."""
     pytest.importorskip('onnxruntime')
     batch = ['--batch', '2'] if shape[0] == 2 else []
-    assert main(['bench', stored_model(name, tmp_path), *batch, '--repetitions', '2', '--compare', '--json']) == 0
+    assert main(['bench', str(unpacked(name, tmp_path)), *batch, '--repetitions', '2', '--compare', '--json']) == 0
     content = json.loads(capsys.readouterr().out)
     assert content['input_shape'] == shape
     assert list(content['comparison']) == ['packed', 'onnxruntime model']
@@ -360,7 +352,7 @@ def test_the_peer_of_onnx_models_computes_what_the_packed_network_computes(tmp_p
     import bmx_melius as bmx
     from bmx_melius.bench.peers import onnx_model
 
-    model = stored_model('larq-resnet-e', tmp_path)
+    model = str(unpacked('larq-resnet-e', tmp_path))
     bmx.import_onnx(model, tmp_path / 'packed', zero_is_positive=True)
     x = np.random.default_rng(3).standard_normal((2, 3, 16, 16), dtype=np.float32)
     run, _ = onnx_model.prepare({'file': model}, x, 1)
@@ -388,7 +380,7 @@ def test_the_peer_of_onnx_models_reads_the_precision_of_the_model(tmp_path, prec
 @needs_engine
 def test_an_onnx_model_of_a_fixed_batch_says_why_onnx_runtime_cannot_run_another(capsys, tmp_path):
     pytest.importorskip('onnxruntime')
-    model = stored_model('birealnet-opset17', tmp_path)
+    model = str(unpacked('birealnet-opset17', tmp_path))
     assert main(['bench', model, '--batch', '2', '--repetitions', '2', '--compare']) == 0
     text = capsys.readouterr().out
     assert 'failed: ' in text and 'least' in text
@@ -403,7 +395,7 @@ def test_an_onnx_model_of_a_fixed_batch_says_why_onnx_runtime_cannot_run_another
 )
 @needs_engine
 def test_arguments_that_are_not_for_onnx_models_are_refused(capsys, tmp_path, arguments, expected):
-    assert main(['bench', stored_model('birealnet-opset17', tmp_path), *arguments]) == 2
+    assert main(['bench', str(unpacked('birealnet-opset17', tmp_path)), *arguments]) == 2
     assert expected in capsys.readouterr().err
 
 

@@ -102,7 +102,9 @@ class Fuser {
                 starts_stem(i) ? fuse_stem(i) : fuse_chain(i);
                 break;
             case Op::rescale:
-                fuse_int8(i) || patterns_.is_postponed(i) || (fuse_elementwise(i), true);
+                if (!fuse_int8(i) && !patterns_.is_postponed(i)) {
+                    fuse_elementwise(i);
+                }
                 break;
             case Op::int8_conv:
             case Op::level_int8_conv:
@@ -286,8 +288,9 @@ class Fuser {
     void fuse_elementwise(int i) {
         int first = i;
         for (int input : operation(i).inputs) {
-            if (!is_input(input) && !done_[input - value_of(0)] && patterns_.is_postponed(input - value_of(0))) {
-                first = input - value_of(0);
+            const int rescaling = patterns_.postponed(input);
+            if (rescaling >= 0 && !done_[rescaling]) {
+                first = rescaling;
             }
         }
         const int x = operation(first).inputs[0];

@@ -39,6 +39,11 @@ class FusionPatterns {
     // Returns whether operation `i` rescales an operand of an addition of integers, whose step does that, too.
     bool is_postponed(int i) const;
 
+    // Returns the postponed operation whose result is `value`, or -1.
+    int postponed(int value) const {
+        return !is_input(value) && is_postponed(value - value_of(0)) ? value - value_of(0) : -1;
+    }
+
     bool is_int8_conv(int i) const { return i >= 0 && row_of(operation(i).op).products == Products::int8; }
 
     // Returns the operations from `i` on that a step of 8-bit convolutions can compute; none if these do not follow.
@@ -60,11 +65,6 @@ class FusionPatterns {
     bool is_computed(int value) const;
     DataType type_of(int i) const { return facts_.ranges[value_of(i)].type(); }
     bool is(int i, Op op) const { return i >= 0 && operation(i).op == op; }
-
-    // Returns the postponed operation whose result is `value`, or -1.
-    int postponed(int value) const {
-        return !is_input(value) && is_postponed(value - value_of(0)) ? value - value_of(0) : -1;
-    }
 
     const Program& program_;
     const Facts& facts_;

@@ -86,6 +86,20 @@ NarrowShort narrow_short(int64_t multiplier, int64_t offset, const Attributes& a
     return {in_32_bits(last_max), in_32_bits(first_min), a.result_max, a.result_min, multiplier, summand};
 }
 
+// Returns make(c) for each channel, or none if 32 bits do not suffice for one of them.
+template <class Make, class Suffices>
+auto narrow_channels(size_t channels, const Attributes& attributes, const Make& make, const Suffices& suffices) {
+    std::vector<decltype(make(0))> all;
+    for (size_t c = 0; c < channels && attributes.shift < 32; c++) {
+        all.push_back(make(c));
+        if (!suffices(all.back())) {
+            all.clear();
+            break;
+        }
+    }
+    return all;
+}
+
 // Returns constants as vectors read them, modulo 2^32.
 template <class Channel>
 Constants<int32_t> gathered(const std::vector<Channel>& channels, int64_t Channel::* member) {
@@ -120,14 +134,12 @@ Rescaling RescalingConstants::from(int channel) const {
 RescalingConstants rescaling_constants(const std::vector<int32_t>& multiplier, const std::vector<int32_t>& offset,
                                        const Attributes& attributes, const std::vector<IntegerRange>& numbers) {
     RescalingConstants constants = wide_constants(multiplier, offset, attributes);
-    std::vector<Narrow> all;
-    for (size_t c = 0; c < multiplier.size() && attributes.shift < 32; c++) {
-        all.push_back(narrow(multiplier[c], offset[c], attributes, numbers[numbers.size() > 1 ? c : 0]));
-        if (!all.back().exact || !all.back().fits()) {
-            return constants;
-        }
-    }
-    if (all.size() == multiplier.size()) {
+    const auto make = [&](size_t c) {
+        return narrow(multiplier[c], offset[c], attributes, numbers[numbers.size() > 1 ? c : 0]);
+    };
+    const auto suffices = [](const Narrow& channel) { return channel.exact && channel.fits(); };
+    const std::vector<Narrow> all = narrow_channels(multiplier.size(), attributes, make, suffices);
+    if (!all.empty()) {
         constants.low = gathered(all, &Narrow::low);
         constants.high = gathered(all, &Narrow::high);
         constants.factor = gathered(all, &Narrow::factor);
@@ -149,14 +161,13 @@ ShortRescalingConstants short_rescaling_constants(const std::vector<int32_t>& mu
                                                   IntegerRange numbers) {
     ShortRescalingConstants constants;
     constants.exact = rescaling_constants(multiplier, offset, attributes, {numbers});
-    std::vector<NarrowShort> all;
-    for (size_t c = 0; c < multiplier.size() && attributes.shift < 32 && !constants.exact.low.size(); c++) {
-        all.push_back(narrow_short(multiplier[c], offset[c], attributes));
-        if (!all.back().fits(numbers)) {
-            return constants;
-        }
+    if (constants.exact.low.size()) {
+        return constants;
     }
-    if (all.size() == multiplier.size()) {
+    const auto make = [&](size_t c) { return narrow_short(multiplier[c], offset[c], attributes); };
+    const auto suffices = [&](const NarrowShort& channel) { return channel.fits(numbers); };
+    const std::vector<NarrowShort> all = narrow_channels(multiplier.size(), attributes, make, suffices);
+    if (!all.empty()) {
         constants.low = gathered(all, &NarrowShort::low);
         constants.high = gathered(all, &NarrowShort::high);
         constants.below = gathered(all, &NarrowShort::below);

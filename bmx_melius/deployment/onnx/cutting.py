@@ -23,8 +23,7 @@ def ending_at(model, names):
     UserError
         If the model has no operator and no value of a name.
     """
-    producers = {output: operator for operator in model.operators for output in operator.outputs if output}
-    first_outputs = {operator.name: operator.outputs[0] for operator in model.operators}
+    producers, first_outputs = model.producers(), {operator.name: operator.outputs[0] for operator in model.operators}
     values = [name if name in producers else first_outputs.get(name) for name in names]
     if None in values:
         some = name_some(list(reversed(first_outputs)))
@@ -39,17 +38,11 @@ def ending_at(model, names):
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     read = {name for operator in needed for name in operator.inputs}
-    _keep(proto.graph.node, [operator in needed for operator in model.operators])
-    _keep(proto.graph.initializer, [tensor.name in read for tensor in proto.graph.initializer])
-    del proto.graph.output[:]
+    del proto.graph.node[:], proto.graph.initializer[:], proto.graph.output[:]
+    proto.graph.node.extend(node for node, operator in zip(model.proto.graph.node, model.operators) if operator in needed)
+    proto.graph.initializer.extend(tensor for tensor in model.proto.graph.initializer if tensor.name in read)
     proto.graph.output.extend(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in dict.fromkeys(values))
     part = model.with_proto(proto)
     rest = (operator for operator in model.operators if operator not in needed and operator.kind != 'Constant')
     part.left_out = [f'{operator.name} ({operator.kind})' for operator in rest]
     return part
-
-
-def _keep(messages, chosen):
-    """Delete what is not chosen from a list of protobuf."""
-    for position in reversed([position for position, is_chosen in enumerate(chosen) if not is_chosen]):
-        del messages[position]

@@ -112,7 +112,7 @@ class Evaluator:
         """Leave only what depends on the inputs in the model; constants that it reads and operators compute become initializers."""
         operators = [operator for operator in self.model.operators if any(name in self.varying for name in operator.outputs)]
         read = {name for operator in operators for name in operator.inputs if name and name not in self.varying}
-        self.producers = {output: operator for operator in self.model.operators for output in operator.outputs if output}
+        self.producers = self.model.producers()
         computed = self.run(sorted(read.intersection(self.producers)), self.sample)
         if len(operators) < len(self.model.operators):
             proto, kept = self._onnx.ModelProto(), {operator.outputs[0] for operator in operators}
@@ -126,7 +126,7 @@ class Evaluator:
             proto.graph.initializer.extend(initializers)
             proto.graph.input.extend(inputs)
             self.model = self.model.with_proto(proto)
-            self.producers = {output: operator for operator in self.model.operators for output in operator.outputs if output}
+            self.producers = self.model.producers()
         self._sessions = {}
         self._initializers = {tensor.name: tensor for tensor in self.model.proto.graph.initializer}
 

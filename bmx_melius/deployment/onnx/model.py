@@ -67,7 +67,7 @@ class Model:
         Bytes of the file and its external data.
     precision : str
         The type of its real numbers, which are float32 here: 'float16', 'bfloat16', 'float64', or '' where they are float32 in the file.
-    integer_inputs : tuple of str
+    integer_inputs : sequence of str
         Inputs that are 8-bit integers in the file, and the same numbers in float32 here.
     ids : dict of str to int
         Inputs that are numbers of rows of embeddings, integers in the file and float32 here -> how many rows there are.
@@ -82,9 +82,13 @@ class Model:
     outputs: list
     size: int
     precision: str = ''
-    integer_inputs: 'tuple[str, ...]' = ()
+    integer_inputs: 'Sequence[str]' = ()
     ids: 'dict[str, int]' = dataclasses.field(default_factory=dict)
     left_out: 'Sequence[str]' = ()
+
+    def producers(self):
+        """Return the operator that computes each value, by its name."""
+        return {output: operator for operator in self.operators for output in operator.outputs if output}
 
     def with_proto(self, proto):
         """Return the model with a changed ModelProto."""

@@ -1,12 +1,11 @@
 """Models that export-onnx writes are imported again: the same results, and the same program where it has layers of 8-bit integers."""
 
-import gzip
 import json
 import os
-import pathlib
 
 import numpy as np
 import pytest
+from support.onnx_models import unpacked
 from support.tiny_onnx import networks
 
 import bmx_melius as bmx
@@ -15,7 +14,6 @@ from bmx_melius.__main__ import main
 from bmx_melius.deployment.runtime.packed_files import read_packed
 
 onnx = pytest.importorskip('onnx')
-DATA = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 SHAPE = ['--input-shape', '1,3,32,32']
 X = np.random.RandomState(0).normal(size=(16, 3, 32, 32)).astype(np.float32)
 
@@ -24,14 +22,14 @@ X = np.random.RandomState(0).normal(size=(16, 3, 32, 32)).astype(np.float32)
 def exported(tmp_path_factory):
     """Return a function from a form of layers to the prefix of a packed network, whose model is PREFIX.onnx."""
     folder = tmp_path_factory.mktemp('exported')
-    (folder / 'net').write_bytes(gzip.decompress((DATA / 'reactnet18.onnx.gz').read_bytes()))
+    model = unpacked('reactnet18', folder)
     np.save(folder / 'x.npy', X)
     flags = {'float': [], 'half': ['--half'], 'int8': ['--int8', os.fspath(folder / 'x.npy')]}
 
     def export(form):
         prefix = os.fspath(folder / form)
         if not os.path.exists(f'{prefix}.onnx'):
-            assert main(['import-onnx', os.fspath(folder / 'net'), prefix, '--zero-is-positive', *flags[form]]) == 0
+            assert main(['import-onnx', os.fspath(model), prefix, '--zero-is-positive', *flags[form]]) == 0
             assert main(['export-onnx', prefix, f'{prefix}.onnx', *SHAPE]) == 0
         return prefix
 

@@ -3,14 +3,13 @@
 `tests/data/onnx/check_qonnx_export.py` executes such models by the package qonnx.
 """
 
-import gzip
 import json
-import pathlib
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.onnx_models import unpacked
 from support.packed import binary_conv, chain, make_image, make_program, operation, sign, window, write_packed
 from support.random_programs import Maker, describe
 from support.tiny_onnx import networks
@@ -24,7 +23,6 @@ from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import PADDING
 
 onnx, onnxruntime = pytest.importorskip('onnx'), pytest.importorskip('onnxruntime')
-DATA = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 DOMAIN = 'qonnx.custom_op.general'
 
 
@@ -156,8 +154,7 @@ def test_every_value_has_a_fixed_shape_with_which_it_is_computed():
 
 @pytest.mark.parametrize('name', ['reactnet18', 'bitorch-meliusnet', 'dorefa-w1a2', 'padded-with-one', 'geometry', 'brevitas-tfc-w1a1'])
 def test_a_network_is_imported_again_with_the_same_results_bit_for_bit(name, tmp_path, capsys):
-    (tmp_path / 'net.onnx').write_bytes(gzip.decompress((DATA / f'{name}.onnx.gz').read_bytes()))
-    bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed', zero_is_positive=True)
+    bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True)
     assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'q.onnx'), '--qonnx', '--json']) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts['qonnx'] and facts['largest_deviation'] < 2e-5

@@ -1,14 +1,12 @@
 """Models of sequences: what reshapes, transposes and multiplies their tokens is packed, and computes what ONNX Runtime does."""
 
-import gzip
-import pathlib
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from sklearn.datasets import load_digits
 from support.exported_c import compile_networks, exported, needs_gcc
+from support.onnx_models import recorded_input, unpacked
 from support.tiny_onnx import make, node, signs
 
 import bmx_melius as bmx
@@ -19,7 +17,6 @@ from bmx_melius.deployment.runtime.packed_files import read_packed
 
 pytestmark = pytest.mark.usefixtures('without_trial')
 
-FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 RANDOM = np.random.RandomState(0)
 TOKENS, FEATURES, HEADS = 6, 8, 2
 
@@ -102,15 +99,6 @@ def saved(nodes, tmp_path, tokens=TOKENS):
     model = make([*BEGIN, *nodes], CONSTANTS, {'x': (1, tokens, 4)})
     (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
     return tmp_path / 'net.onnx'
-
-
-def unpacked(name, tmp_path):
-    (tmp_path / 'net.onnx').write_bytes(gzip.decompress((FOLDER / f'{name}.onnx.gz').read_bytes()))
-    return tmp_path / 'net.onnx'
-
-
-def recorded_input(name):
-    return next(array for key, array in np.load(FOLDER / f'{name}.npz').items() if key.startswith('input.'))
 
 
 def digits_as_ids():

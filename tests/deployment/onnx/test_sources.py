@@ -1,9 +1,7 @@
 """Models of other libraries, made by these: their layers are found, and the packed network computes what ONNX Runtime does."""
 
-import gzip
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -13,13 +11,13 @@ import onnx
 import onnxruntime
 import pytest
 from support.long_runs import some_long
+from support.onnx_models import FOLDER, recorded_input, unpacked
 
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
 from bmx_melius.deployment.program.operation_table import MAX_LEVEL_BITS
 
-FOLDER = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 MODELS = json.loads((FOLDER / 'models.json').read_text())
 REFUSED = {
     'float-only': 'this network has no binary layer',
@@ -28,13 +26,6 @@ REFUSED = {
 }
 EXPORTED_AGAIN = [name for name in MODELS if name.endswith('-dynamo') and not name.startswith(('transformer', 'reactnet-a'))]
 OF_FEW_BITS = ('binary', 'low_bit', 'ternary')  # kinds of layers that are counted in the data
-
-
-def unpacked(name, folder):
-    """Write the files of a model to a folder; return the path of the model."""
-    for file in FOLDER.glob(f'{name}.onnx*.gz'):
-        (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
-    return folder / f'{name}.onnx'
 
 
 def before_the_state(inputs, folder):
@@ -48,7 +39,7 @@ def before_the_state(inputs, folder):
 
 
 def test_what_is_before_a_layer_with_a_state_is_packed_and_the_rest_is_named(tmp_path):
-    inputs = np.load(FOLDER / 'recurrent.npz')['input.input'][:1]  # the model has a batch of 1
+    inputs = recorded_input('recurrent')[:1]  # the model has a batch of 1
     name, expected = before_the_state(inputs, tmp_path)
     model = unpacked('recurrent', tmp_path)
     with pytest.raises(UserError, match=rf'pack what is before it with --outputs {re.escape(name)} '):
@@ -66,8 +57,7 @@ def test_a_network_may_end_at_operators_by_name_in_any_order_and_unknown_names_a
     pool, last = by_kind['GlobalAveragePool'], by_kind['Gemm']
     report = bmx.import_onnx(model, tmp_path / 'both', zero_is_positive=True, outputs=[last.name, pool.output[0]])
     assert report.outputs == [last.output[0], pool.output[0]] and not any('left out after' in note for note in report.notes)
-    recorded = np.load(FOLDER / 'birealnet-opset17.npz')
-    inputs = next(recorded[key] for key in recorded.files if key.startswith('input.'))
+    inputs = recorded_input('birealnet-opset17')
     logits, pooled = bmx.Session(tmp_path / 'both')(inputs)
     arguments = ['import-onnx', str(model), str(tmp_path / 'part'), '--zero-is-positive', '--outputs', pool.name]
     assert main(arguments) == 0 and f'left out after {pool.output[0]}: ' in capsys.readouterr().out
