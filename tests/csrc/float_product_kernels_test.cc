@@ -15,6 +15,7 @@
 #include "float_checks.h"
 #include "kernel_tables.h"
 #include "kernels/common/multiply_add.h"
+#include "steps/level_codes.h"
 
 namespace {
 
@@ -169,6 +170,40 @@ void check_gemm(const FloatKernels& kernels) {
     expect_equal(kernels.name, "gemm gives other bits for a part of the rows", again, expected);
 }
 
+// Weights that are looked up by codes give the bits of the same weights.
+void check_gemm_of_codes(const FloatKernels& kernels) {
+    const int m = pick({1, 2, 13, pick(1, 30)}), n = pick({1, 16, 17, 64, pick(1, 130)});
+    const int k = pick({1, 3, 512, pick(1, 700)});
+    const Reals levels = random_reals(pick({1, 2, 3, 4, 5, 16}));
+    Reals weights(size_t(n) * k);
+    for (float& weight : weights) {
+        weight = levels[pick(0, int(levels.size()) - 1)];
+    }
+    const bool indexed = toss();
+    std::vector<int32_t> column(k);
+    for (int i = 0; i < k; ++i) {
+        column[i] = indexed ? k - 1 - i : i;
+    }
+    const Reals a = random_reals(size_t(m) * k);
+    const RandomEpilogue random(n);
+    if (!kernels.gemm_of_codes) {  // after all random numbers, which are the same for all tables
+        return;
+    }
+    Prepared prepared(kernels.gemm_weights_bytes(n, k));
+    kernels.gemm_prepare(n, k, weights.data(), k, prepared.data);
+    const size_t block_weights = size_t(kernels.gemm_block) * k;
+    const int blocks = ceil_div(n, kernels.gemm_block);
+    CodedWeights<float> coded(Levels<float>(weights), blocks, block_weights);
+    for (int i = 0; i < blocks; ++i) {
+        coded.store(i, static_cast<const float*>(prepared.data) + i * block_weights);
+    }
+    Reals expected(size_t(m) * n), c(expected.size());
+    const int32_t* columns = indexed ? column.data() : nullptr;
+    kernels.gemm({m, n, k, a.data(), k, columns, prepared.data, expected.data(), n, random.epilogue});
+    kernels.gemm_of_codes({m, n, k, a.data(), k, columns, nullptr, c.data(), n, random.epilogue}, coded.of(0));
+    expect_equal(kernels.name, "gemm_of_codes gives other bits than gemm", c, expected);
+}
+
 // Every table gives the bits of fused multiply-adds in the order of tap rows, then tap columns.
 void check_depthwise_row(const FloatKernels& kernels) {
     const DataType type = pick(0, 3) ? DataType::f32 : DataType::i16;
@@ -281,6 +316,7 @@ int main(int, char** arguments) {
         for (int i = std::atoi(arguments[2]); i-- > 0;) {
             check_planar_row(kernels);
             check_gemm(kernels);
+            check_gemm_of_codes(kernels);
             check_depthwise_row(kernels);
         }
         digest.print(kernels.name);

@@ -11,6 +11,7 @@
 #include "float_checks.h"
 #include "kernel_tables.h"
 #include "program/operation_table.h"
+#include "steps/level_codes.h"
 
 namespace {
 
@@ -400,6 +401,47 @@ void check_convolve(const Int8Kernels& kernels) {
     y.expect_same(expected, "convolve");
 }
 
+// Weights that are codes give the sums of the same weights.
+void check_codes(const Int8Kernels& kernels) {
+    const int taps = pick({1, 1, 9}), words = 2 * pick(1, 40), pixels = pick({1, 2, 4, 7, pick(1, 30)});
+    const Int8Result type = static_cast<Int8Result>(pick(0, 2));
+    const RandomRescaling random(16 * kCodedBlocks, type == Int8Result::bytes, 1 << pick(8, 22));
+    const int outputs = pick({64, 64, pick(1, 64)}), first_output = pick(0, 3);
+    const int y_pixel = first_output + outputs + pick(0, 2);
+    const ptrdiff_t step = 4 * (words + pick(0, 3));
+    std::vector<int8_t> levels(pick({1, 2, 3, 4, 5, 16})), weights(size_t(taps) * words * kCodedBlocks * 64);
+    for (int8_t& level : levels) {
+        level = static_cast<int8_t>(pick(-128, 127));
+    }
+    for (int8_t& weight : weights) {
+        weight = levels[pick(0, int(levels.size()) - 1)];
+    }
+    std::vector<ptrdiff_t> offsets(taps);
+    for (ptrdiff_t& offset : offsets) {
+        offset = pick(0, 40) * 4;
+    }
+    std::vector<uint8_t> x(pixels * step + 160 + 4 * words);
+    for (uint8_t& byte : x) {
+        byte = static_cast<uint8_t>(pick(0, 255));
+    }
+    if (!kernels.reads_codes) {
+        return;
+    }
+    CodedWeights<int8_t> coded(Levels<int8_t>(weights), 1, weights.size());
+    coded.store(0, weights.data());
+    Aligned<int8_t> aligned(weights.size());
+    std::copy(weights.begin(), weights.end(), aligned.data);
+    Int8Blocks blocks = {aligned.data, kCodedBlocks, 0, words, 1, first_output, outputs, nullptr, random.rescaling};
+    Output y(type, pixels * y_pixel), expected = y;
+    Int8Row row = {x.data(), step, offsets.data(), taps, pixels, &blocks, 1, type, expected.data(), y_pixel};
+    int8_kernels_reference().convolve(row);
+    blocks.weights = nullptr;
+    blocks.codes = coded.of(0);
+    row.y = y.data();
+    kernels.convolve(row);
+    y.expect_same(expected, "convolve with codes");
+}
+
 void check_mean(const Int8Kernels& kernels) {
     const DataType type = toss() ? DataType::f32 : DataType::i16;
     const int channels = pick({1, 16, 64, pick(1, 150)});
@@ -485,6 +527,7 @@ int main(int, char** arguments) {
         check_rescale_planes(*set.int8);
         check_max_row(*set.int8);
         check_convolve(*set.int8);
+        check_codes(*set.int8);
         check_mean(*set.int8);
         check_count_thresholds(*set.int8);
     }

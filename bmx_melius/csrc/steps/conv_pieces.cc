@@ -12,9 +12,12 @@ constexpr size_t kPieceBytes = 320 << 10;
 constexpr int kMinPieceOutputs = 32, kMaxPieceOutputs = 256;
 constexpr int kPieceStep = 16;
 
-// Returns the number of outputs of each piece but the last one.
-int piece_outputs(int outputs, int inputs) {
-    const int fitting = static_cast<int>(kPieceBytes / sizeof(float) / inputs) / kMinPieceOutputs * kMinPieceOutputs;
+// Fewer weights stay in the second-level cache from run to run: looking up levels would take longer.
+constexpr size_t kMinCodedBytes = 512 << 10;
+
+// Returns the number of outputs of each piece but the last one. bits: of a weight.
+int piece_outputs(int outputs, int inputs, int bits) {
+    const int fitting = static_cast<int>(kPieceBytes * 8 / bits / inputs) / kMinPieceOutputs * kMinPieceOutputs;
     const int pieces = ceil_div(outputs, std::min(std::max(fitting, kMinPieceOutputs), kMaxPieceOutputs));
     return static_cast<int>(round_up(ceil_div(outputs, pieces), kPieceStep));
 }
@@ -28,16 +31,24 @@ ConvPieces::ConvPieces(const FloatKernels* kernels, const Attributes& a, int cha
       kernel_w_(a.kernel_w),
       group_inputs_(channels / a.groups),
       after_(std::move(after)) {
-    const int group_outputs = a.out_channels / a.groups, step = piece_outputs(group_outputs, inputs());
-    size_t bytes = 0;
+    const Levels<float> levels(weights);
+    const bool is_coded = kernels_->gemm_of_codes && levels.bits() && sizeof(float) * weights.size() >= kMinCodedBytes;
+    const int group_outputs = a.out_channels / a.groups;
+    const int step = piece_outputs(group_outputs, inputs(), is_coded ? levels.bits() : 8 * sizeof(float));
+    size_t bytes = 0, blocks = 0;
     for (int group = 0; group < a.groups; group++) {
         for (int begin = 0; begin < group_outputs; begin += step) {
             const int outputs = std::min(step, group_outputs - begin);
-            pieces_.push_back({group * group_outputs + begin, outputs, group, bytes});
+            pieces_.push_back({group * group_outputs + begin, outputs, group, is_coded ? blocks : bytes});
             bytes += round_up(kernels_->gemm_weights_bytes(outputs, inputs()), 64);
+            blocks += is_coded ? ceil_div(outputs, kernels_->gemm_block) : 0;
         }
     }
-    weights_ = Constants<uint8_t>(bytes);
+    if (is_coded) {
+        coded_ = CodedWeights<float>(levels, blocks, size_t(kernels_->gemm_block) * inputs());
+    } else {
+        weights_ = Constants<uint8_t>(bytes);
+    }
     prepare(weights);
     if (shuffle_groups > 1) {
         fill_shuffled_columns(channels, shuffle_groups);
@@ -52,7 +63,8 @@ void ConvPieces::fill_shuffled_columns(int channels, int shuffle_groups) {
 
 void ConvPieces::prepare(const std::vector<float>& weights) {
     const int k = inputs();
-    std::vector<float> rows;  // weights of a piece: [output][tap][input]
+    std::vector<float> rows;    // weights of a piece: [output][tap][input]
+    Constants<float> prepared;  // where they become codes
     for (const Piece& piece : pieces_) {
         rows.resize(static_cast<size_t>(piece.outputs) * k);
         const float* from = weights.data() + static_cast<size_t>(piece.begin) * k;
@@ -63,7 +75,16 @@ void ConvPieces::prepare(const std::vector<float>& weights) {
                 }
             }
         }
-        kernels_->gemm_prepare(piece.outputs, k, rows.data(), k, weights_.data() + piece.weights);
+        if (coded_.empty()) {
+            kernels_->gemm_prepare(piece.outputs, k, rows.data(), k, weights_.data() + piece.weights);
+            continue;
+        }
+        prepared = Constants<float>(kernels_->gemm_weights_bytes(piece.outputs, k) / sizeof(float));
+        kernels_->gemm_prepare(piece.outputs, k, rows.data(), k, prepared.data());
+        const size_t block = size_t(kernels_->gemm_block) * k;
+        for (size_t i = 0; i * block < prepared.size(); i++) {
+            coded_.store(piece.weights + i, prepared.data() + i * block);
+        }
     }
 }
 
@@ -87,11 +108,11 @@ void ConvPieces::multiply(const ConvRows& rows, const PieceRange& range) const {
         gemm.a = rows.inputs + (columns_.empty() ? first_input : 0);
         gemm.lda = rows.input_pixel;
         gemm.column = columns_.empty() ? rows.columns : columns_.data() + first_input;
-        gemm.b = weights_.data() + piece.weights;
+        gemm.b = coded_.empty() ? weights_.data() + piece.weights : nullptr;
         gemm.c = rows.outputs + piece.begin;
         gemm.ldc = rows.output_pixel;
         gemm.epilogue = after_.from(piece.begin);
-        kernels_->gemm(gemm);
+        coded_.empty() ? kernels_->gemm(gemm) : kernels_->gemm_of_codes(gemm, coded_.of(piece.weights));
     }
 }
 

@@ -1,7 +1,9 @@
 // The weights of a float convolution, divided into pieces of outputs, and products with them.
 //
-// The inputs of an output are numbered tap by tap: row of taps, column of taps, channel. Sums are in this order.
+// The inputs of an output are numbered tap by tap: row of taps, column of taps, channel. Sums are in this order. Many
+// weights of few levels are kept as codes.
 #pragma once
+#include "steps/level_codes.h"
 #include "steps/pooling.h"
 
 namespace bmx {
@@ -32,7 +34,7 @@ class ConvPieces {
     int end_output(const PieceRange& range) const {
         return pieces_[range.end - 1].begin + pieces_[range.end - 1].outputs;
     }
-    size_t weights_bytes() const { return weights_.size(); }
+    size_t weights_bytes() const { return coded_.empty() ? weights_.size() : coded_.bytes(); }
     int inputs() const { return group_inputs_ * taps_; }  // of an output
 
     // Fills the positions of the inputs of the first group in a map with `pixel` elements between the positions of
@@ -45,7 +47,7 @@ class ConvPieces {
     // A range of outputs of one group.
     struct Piece {
         int begin, outputs, group;
-        size_t weights;  // offset in bytes
+        size_t weights;  // offset in bytes, or number of the first block of codes
     };
 
     void fill_shuffled_columns(int channels, int shuffle_groups);
@@ -57,6 +59,7 @@ class ConvPieces {
     // Positions of the inputs of each group in rows filled tap by tap; empty if a group's inputs are consecutive.
     std::vector<int32_t> columns_;
     Constants<uint8_t> weights_;
+    CodedWeights<float> coded_;  // of the blocks of all pieces, instead
     Normalization after_;
 };
 

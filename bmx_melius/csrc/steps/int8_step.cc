@@ -80,6 +80,29 @@ std::vector<BlocksShape> shapes_of(const Attributes& a, int in_channels, const R
     return shapes;
 }
 
+// Fewer weights stay in the second-level cache from run to run.
+constexpr size_t kMinCodedBytes = 512 << 10;
+
+// Returns whether a layer can keep its weights as codes, for blocks that read all words of a pixel. All of them have
+// the same size, so that some lanes may be without a filter.
+bool can_be_coded(const Int8Kernels& kernels, const Int8LayerSpec& layer) {
+    const Attributes& a = layer.attributes;
+    const int lanes = static_cast<int>(round_up(a.out_channels, kCodedBlocks * kInt8Lanes));
+    return kernels.reads_codes && a.groups == 1 && layer.in_channels % (2 * kWordChannels) == 0 &&
+           layer.weights.size() >= kMinCodedBytes && lanes - a.out_channels <= a.out_channels / 16 &&
+           Levels<int8_t>(layer.weights).bits();
+}
+
+std::vector<BlocksShape> coded_shapes(const Attributes& a, int in_channels) {
+    constexpr int kLanes = kCodedBlocks * kInt8Lanes;
+    std::vector<BlocksShape> shapes;
+    for (int first = 0; first < a.out_channels; first += kLanes) {
+        shapes.push_back(
+            {first, std::min(kLanes, a.out_channels - first), kCodedBlocks, 0, in_channels / kWordChannels, 1});
+    }
+    return shapes;
+}
+
 // Returns whether the blocks of the layer before can store the outputs in the order of a reading.
 bool can_store(const std::vector<BlocksShape>& shapes, const Reading& reading) {
     return std::all_of(shapes.begin(), shapes.end(), [&](const BlocksShape& shape) {
@@ -175,13 +198,16 @@ Int8Step::Int8Step(Int8Spec spec)
     : spec_(std::move(spec)), packer_(spec_.packing, spec_.output.buffer), channels_(spec_.layers[0].in_channels) {
     // First the shapes, because a layer stores its outputs as the next one reads them.
     std::vector<Reading> readings;
+    std::vector<bool> coded;
     std::vector<std::vector<BlocksShape>> shapes;
     for (const Int8LayerSpec& layer : spec_.layers) {
         Reading reading = reading_of(layer.attributes, layer.in_channels, spec_.kernels->alternating_blocks);
         if (reading.moves() && (shapes.empty() || !can_store(shapes.back(), reading))) {
             reading = {};
         }
-        shapes.push_back(shapes_of(layer.attributes, layer.in_channels, reading));
+        coded.push_back(can_be_coded(*spec_.kernels, layer));
+        shapes.push_back(coded.back() ? coded_shapes(layer.attributes, layer.in_channels)
+                                      : shapes_of(layer.attributes, layer.in_channels, reading));
         readings.push_back(reading);
     }
     readings.emplace_back();  // of the result
@@ -264,6 +290,9 @@ Int8Step::Int8Step(Int8Spec spec)
             weights += taps * tap_bytes;
             first_lane += size_t(shape.count) * kInt8Lanes;
         }
+        if (coded[number]) {
+            encode(layer, Levels<int8_t>(from.weights));
+        }
         layer.rescaling = rescaling_constants(multiplier, offset, a, sums);
         int lane = 0;
         for (Int8Blocks& made : layer.blocks) {
@@ -272,6 +301,20 @@ Int8Step::Int8Step(Int8Spec spec)
         }
     }
     spec_.layers.clear();
+}
+
+// Replaces the weights of all blocks by codes.
+void Int8Step::encode(Layer& layer, const Levels<int8_t>& levels) {
+    const size_t size = layer.weights.size() / layer.blocks.size();
+    layer.coded = CodedWeights<int8_t>(levels, layer.blocks.size(), size);
+    for (size_t i = 0; i < layer.blocks.size(); i++) {
+        layer.coded.store(i, layer.blocks[i].weights);
+    }
+    for (size_t i = 0; i < layer.blocks.size(); i++) {
+        layer.blocks[i].weights = nullptr;
+        layer.blocks[i].codes = layer.coded.of(i);
+    }
+    layer.weights = {};
 }
 
 // --- memory --------------------------------------------------------------------------------------

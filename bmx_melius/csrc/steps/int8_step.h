@@ -3,9 +3,10 @@
 // pooling of the last one.
 //
 // The maps between them are padded and stay in the scratch memory of the step: one phase computes the rows of a map.
-// Their channels are ordered as the next layer reads them best.
+// Their channels are ordered as the next layer reads them best. Many weights of few levels are kept as codes.
 #pragma once
 #include "steps/elementwise.h"
+#include "steps/level_codes.h"
 
 namespace bmx {
 
@@ -65,6 +66,7 @@ class Int8Step : public Step {
         Attributes attributes;
         int in_channels, value;
         Constants<int8_t> weights;
+        CodedWeights<int8_t> coded;  // of each of the blocks, instead
         std::vector<Int8Blocks> blocks;
         std::vector<uint8_t> lanes;    // of blocks
         RescalingConstants rescaling;  // by block and lane
@@ -94,6 +96,7 @@ class Int8Step : public Step {
         ptrdiff_t offset(int64_t y) const { return y % depth * row; }
     };
 
+    static void encode(Layer& layer, const Levels<int8_t>& levels);
     std::vector<Map> maps(const std::vector<Value>& values) const;
     size_t maps_bytes(const std::vector<Map>& maps) const;
     size_t offsets_bytes() const;

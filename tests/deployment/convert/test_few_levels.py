@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engines import INSTRUCTION_SETS, Engine, needs_engine
+from support.engines import INSTRUCTION_SETS, Engine, assert_same_bits, needs_engine
 from support.packed import chain, conv, operation
 
 from bmx_melius.deployment.convert.calibration import quantized
@@ -145,6 +145,43 @@ def test_in_8_bits_weights_of_few_levels_stay_packed_and_compute_what_an_ordinar
         assert (Engine.of(library, made).run([x])[0] == Engine.of(library, ordinary).run([x])[0]).all()
     (real,) = reference.run(program, [x])
     assert np.abs(expected - real).max() < 0.02 * np.abs(real).max()
+
+
+# --- weights that the engine keeps as codes ---------------------------------------------------------------------------------------------
+
+LARGE = {  # bits, channels, filters, kernel, height, width: weights that the engine keeps as codes, and in 8 bits only from the second on
+    'floats of an odd number of filters': (4, 288, 481, 1, 1, 1),
+    'one pixel': (4, 768, 700, 1, 1, 1),
+    'a sequence': (2, 1024, 520, 1, 1, 67),
+    'windows': (1, 128, 480, 3, 5, 4),
+    'one window': (2, 256, 250, 3, 3, 3),
+    'too many levels': (0, 1024, 520, 1, 1, 3),
+}
+
+
+def large_layer(bits, channels, filters, kernel, height, width):
+    """Return a program of one layer, whose outputs are as many as its inputs but for `one window`, and its inputs."""
+    weight = of_levels(range(-(2 ** (bits or 6)), 2 ** (bits or 6), 2), (filters, channels, kernel, kernel)).astype('f')
+    pad = kernel // 2 if height > 3 else 0
+    layer = conv(weight, bias=RANDOM.normal(size=filters).astype('f'), groups=1, pad_top=pad, pad_left=pad, pad_right=pad)
+    return chain((channels, height, width), layer), RANDOM.normal(size=(2, channels, height, width)).astype('f')
+
+
+@pytest.mark.parametrize('case', LARGE)
+def test_large_layers_of_few_levels_compute_the_same_bits_in_floats_with_all_instruction_sets(case, library, reference_library):
+    program, x = large_layer(*LARGE[case])
+    (expected,) = Engine.of(reference_library, program).run([x])  # whose kernels have no codes
+    for threads in (1, 3):
+        assert_same_bits(Engine.of(library, program).run([x], threads)[0], expected)
+
+
+@pytest.mark.parametrize('case', LARGE)
+def test_large_layers_of_few_levels_compute_what_the_interpreter_does_in_8_bits(case, library):
+    program, x = large_layer(*LARGE[case])
+    program = in_8_bits(with_levels(program, half=False), x)
+    (expected,) = reference.run(program, [x])
+    for threads in (1, 3):
+        assert_same_bits(Engine.of(library, program).run([x], threads)[0], expected)
 
 
 def test_multiples_lose_nothing_in_8_bits():

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/common/binary_kernels.h"
+#include "kernels/common/level_codes.h"
 #include "program/operation_table.h"
 
 namespace bmx {
@@ -159,6 +160,11 @@ struct FloatKernels {
 
     // Replaces numbers by their exponentials, divided by the sum of these.
     void (*softmax)(float* x, int channels);
+
+    // The same as gemm with codes of the prepared weights, which are blocks of gemm_block columns, [k][column]: each
+    // block begins with a group, codes.groups groups after the one before. nullptr where there is no such kernel.
+    void (*gemm_of_codes)(const Gemm& gemm, const Codes<float>& codes) = nullptr;
+    int gemm_block = 0;
 };
 
 const FloatKernels& float_kernels_reference();

@@ -8,12 +8,14 @@
 #include <cstdint>
 
 #include "kernels/common/data_type.h"
+#include "kernels/common/level_codes.h"
 
 namespace bmx {
 
-constexpr int kInt8Lanes = 16;  // outputs of a block
-constexpr int kInt8Blocks = 5;  // largest number of blocks that are computed together
-constexpr int kInt8Period = 8;  // largest number of words that a block reads at once
+constexpr int kInt8Lanes = 16;   // outputs of a block
+constexpr int kInt8Blocks = 5;   // largest number of blocks that are computed together
+constexpr int kCodedBlocks = 4;  // number of them where weights are codes
+constexpr int kInt8Period = 8;   // largest number of words that a block reads at once
 
 // n -> min(max((n * multiplier + offset 2^(shift - kOffsetShift) + 2^(shift - 1)) >> shift, min), max), with one
 // multiplier and offset for each channel or filter.
@@ -158,6 +160,8 @@ struct Int8Blocks {
     int first_output, outputs;  // channels that are written
     const uint8_t* lanes;       // the lane of each of them, 16 lanes a block, or nullptr if they are in order
     Rescaling rescaling;        // by lane
+    Codes<int8_t> codes = {};   // of the weights, if these are nullptr: only for tables that have `reads_codes`,
+                               // kCodedBlocks blocks of period 1, and an even number of words, which are all of a pixel
 };
 
 // Types of results: uint8_t, int16_t, float.
@@ -186,6 +190,7 @@ struct Int8Kernels {
     void (*mean)(const MeanWindow& window);
     void (*count_thresholds)(const ThresholdsRow& row);
     int alternating_blocks;  // largest number of blocks whose lanes belong to alternating groups
+    bool reads_codes = false;
 };
 
 const Int8Kernels& int8_kernels_reference();

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/level_codes.h"
 #include "kernels/x86/transpose_avx512.h"
 
 namespace bmx {
@@ -75,9 +76,51 @@ struct Lanes {
 #include "kernels/common/float_vector_kernels.h"
 
 namespace bmx {
+namespace {
+
+// Weights from codes. The words of a group are those of all columns of a block, for some inputs one after the other.
+// Unlike expanding weights before they are multiplied, looking them up takes hardly any time beside the products.
+class WeightsOfCodes {
+  public:
+    explicit WeightsOfCodes(const Codes<float>& codes) : codes_(codes), levels_(_mm512_loadu_ps(codes.levels)) {}
+
+    template <int blocks, class Visit>
+    [[gnu::always_inline]] void visit(int n, int k, const Visit& visit) const {
+        const __m512 levels = levels_;
+        const __m512i bits = _mm512_set1_epi32(codes_.bits);
+        const ptrdiff_t block_words = ptrdiff_t(codes_.groups) * kWidth;
+        const uint32_t* words = codes_.words + n / kWidth * block_words;
+        const int group_inputs = group_weights(codes_.bits) / kWidth;
+        for (int first = 0; first < k; first += group_inputs, words += kWidth) {
+            __m512i left[blocks];
+            unrolled<blocks>([&](auto j) BMX_INLINED { left[j] = _mm512_load_si512(words + j * block_words); });
+            for (int i = first; i < min(k, first + group_inputs); ++i) {
+                Real weight[blocks];
+                unrolled<blocks>([&](auto j) BMX_INLINED {
+                    weight[j] = _mm512_permutexvar_ps(left[j], levels);  // by the lowest four bits
+                    left[j] = _mm512_srlv_epi32(left[j], bits);
+                });
+                visit(i, weight);
+            }
+        }
+    }
+
+  private:
+    const Codes<float> codes_;
+    const __m512 levels_;
+};
+
+void gemm_of_codes(const Gemm& gemm, const Codes<float>& codes) { gemm_with(gemm, WeightsOfCodes(codes)); }
+
+}  // namespace
 
 const FloatKernels& float_kernels_avx512() {
-    static const FloatKernels kernels = table("avx512");
+    static const FloatKernels kernels = [] {
+        FloatKernels result = table("avx512");
+        result.gemm_of_codes = gemm_of_codes;
+        result.gemm_block = kWidth;
+        return result;
+    }();
     return kernels;
 }
 

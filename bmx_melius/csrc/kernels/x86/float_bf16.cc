@@ -172,6 +172,7 @@ const FloatKernels& float_kernels_bf16() {
         result.gemm_weights_bytes = gemm_weights_bytes;
         result.gemm_prepare = gemm_prepare;
         result.gemm = gemm;
+        result.gemm_of_codes = nullptr;
         return result;
     }();
     return kernels;

@@ -345,6 +345,7 @@ const Int8Kernels& int8_kernels_amx() {
     static const Int8Kernels kernels = [] {
         Int8Kernels result = int8_kernels_avx512();
         result.convolve = convolve;
+        result.reads_codes = false;
         return result;
     }();
     return kernels;

@@ -6,6 +6,7 @@
 #endif
 #include <immintrin.h>
 
+#include "kernels/common/arithmetic.h"
 #include "kernels/common/int8_loops.h"
 #include "kernels/common/short_vectors.h"
 #include "kernels/common/unrolled.h"
@@ -418,6 +419,28 @@ template <int kBlocks, int kPixels>
     }
 }
 
+// Rescales and stores the sums of some pixels.
+template <int kBlocks, int kPixels>
+[[gnu::always_inline]] inline void store_tile(const Int8Row& row, const Int8Blocks& blocks, const Order& order,
+                                              int pixel, __m512i (&sums)[kPixels][kBlocks]) {
+    if (!blocks.rescaling.low || row.result == Int8Result::floats) {
+        store_wide<kBlocks, kPixels>(row, blocks, pixel, sums);
+        return;
+    }
+    unrolled<kBlocks>([&](auto b) BMX_INLINED {
+        NarrowLanes rescaled(blocks.rescaling.from(b * kInt8Lanes));
+        asm("" : "+v"(rescaled.low), "+v"(rescaled.high), "+v"(rescaled.factor), "+v"(rescaled.summand));
+        unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = rescaled(sums[i][b]); });
+    });
+    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output;
+    const auto store_pixels = [&](auto* y) BMX_INLINED {
+        unrolled<kPixels>(
+            [&](auto i) BMX_INLINED { store<kBlocks>(y + at + i * row.y_pixel, order, blocks.outputs, sums[i]); });
+    };
+    row.result == Int8Result::bytes ? store_pixels(static_cast<uint8_t*>(row.y))
+                                    : store_pixels(static_cast<int16_t*>(row.y));
+}
+
 // Computes kPixels outputs. Loops are unrolled, otherwise GCC keeps sums in memory.
 template <int kBlocks, int kPeriod, int kPixels>
 [[gnu::noinline]] void tile(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel) {
@@ -443,22 +466,7 @@ template <int kBlocks, int kPeriod, int kPixels>
             });
         }
     }
-    if (!blocks.rescaling.low || row.result == Int8Result::floats) {
-        store_wide<kBlocks, kPixels>(row, blocks, pixel, sums);
-        return;
-    }
-    unrolled<kBlocks>([&](auto b) BMX_INLINED {
-        NarrowLanes rescaled(blocks.rescaling.from(b * kInt8Lanes));
-        asm("" : "+v"(rescaled.low), "+v"(rescaled.high), "+v"(rescaled.factor), "+v"(rescaled.summand));
-        unrolled<kPixels>([&](auto i) BMX_INLINED { sums[i][b] = rescaled(sums[i][b]); });
-    });
-    const ptrdiff_t at = pixel * row.y_pixel + blocks.first_output;
-    const auto store_pixels = [&](auto* y) BMX_INLINED {
-        unrolled<kPixels>(
-            [&](auto i) BMX_INLINED { store<kBlocks>(y + at + i * row.y_pixel, order, blocks.outputs, sums[i]); });
-    };
-    row.result == Int8Result::bytes ? store_pixels(static_cast<uint8_t*>(row.y))
-                                    : store_pixels(static_cast<int16_t*>(row.y));
+    store_tile<kBlocks, kPixels>(row, blocks, order, pixel, sums);
 }
 
 // Results of up to four blocks in the upper bits of their lanes, which are stored without shifting and packing them.
@@ -681,7 +689,81 @@ bool convolve_in_pipeline(const Int8Row& row, const Int8Blocks& blocks) {
     return false;
 }
 
-// Sums of as many pixels as registers hold. Where fewer are left, some pixels are computed again.
+// Calls compute(count, pixel) for as many pixels at once as registers hold the sums of kBlocks blocks of, with their
+// number as a constant. Where fewer are left, some pixels are computed again.
+template <int kBlocks, class Compute>
+void visit_tiles(int pixels, const Compute& compute) {
+    constexpr int kPixels = 26 / kBlocks > 12 ? 12 : 26 / kBlocks, kHalf = (kPixels + 1) / 2;
+    const std::integral_constant<int, kPixels> whole;
+    const std::integral_constant<int, kHalf> half;
+    int pixel = 0;
+    for (; pixel + kPixels <= pixels; pixel += kPixels) {
+        compute(whole, pixel);
+    }
+    if (pixels - pixel > kHalf) {
+        if (pixels >= kPixels) {
+            compute(whole, pixels - kPixels);
+            return;
+        }
+        compute(half, pixel);
+        pixel += kHalf;
+    }
+    if (pixels - pixel > 1 && pixels >= kHalf) {
+        compute(half, pixels - kHalf);
+        return;
+    }
+    for (; pixel < pixels; ++pixel) {
+        compute(std::integral_constant<int, 1>(), pixel);
+    }
+}
+
+// Computes kPixels outputs with weights from codes. A group has the vectors of weights of all blocks for some words, or
+// those of some blocks for a word.
+template <int kBits, int kPixels>
+[[gnu::noinline]] void tile_of_codes(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel) {
+    constexpr int kVectors = group_weights(kBits) / kGroupBytes;
+    constexpr int kGroups = ceil_div(kCodedBlocks, kVectors), kWords = ceil_div(kVectors, kCodedBlocks);
+    __m512i sums[kPixels][kCodedBlocks];
+    unrolled<kPixels>([&](auto i) BMX_INLINED {
+        unrolled<kCodedBlocks>([&](auto b) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
+    });
+    const __m512i code = _mm512_set1_epi8(kLevels - 1);
+    const __m512i levels =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks.codes.levels)));
+    const ptrdiff_t step = row.step;
+    const uint8_t* groups = blocks.codes.words;
+    for (int tap = 0; tap < row.tap_count; ++tap) {
+        const uint8_t* x = row.x + pixel * step + row.taps[tap];
+        for (int word = 0; word < blocks.words; word += kWords, x += 4 * kWords, groups += kGroupBytes * kGroups) {
+            __m512i left[kGroups];
+            unrolled<kGroups>([&](auto g) BMX_INLINED { left[g] = _mm512_load_si512(groups + kGroupBytes * g); });
+            unrolled<kWords>([&](auto next) BMX_INLINED {
+                __m512i w[kCodedBlocks];
+                unrolled<kCodedBlocks>([&](auto b) BMX_INLINED {
+                    __m512i& group = left[b / kVectors];
+                    w[b] = _mm512_shuffle_epi8(levels, _mm512_and_si512(group, code));
+                    group = _mm512_srli_epi16(group, kBits);  // the bits of a neighbouring byte become upper bits
+                    asm("" : "+v"(w[b]));                     // otherwise GCC moves it to where it is used first
+                });
+                unrolled<kPixels>([&](auto i) BMX_INLINED {
+                    const __m512i activations = repeated<1>(x + i * step + 4 * next);
+                    unrolled<kCodedBlocks>([&](auto b) BMX_INLINED { add_products(sums[i][b], activations, w[b]); });
+                });
+            });
+        }
+    }
+    store_tile<kCodedBlocks, kPixels>(row, blocks, order, pixel, sums);
+}
+
+void convolve_codes(const Int8Row& row, const Int8Blocks& blocks) {
+    const Order order(blocks, row.result == Int8Result::bytes);
+    visit_tiles<kCodedBlocks>(row.pixels, [&](auto pixels, int first) {
+        blocks.codes.bits == 1   ? tile_of_codes<1, pixels>(row, blocks, order, first)
+        : blocks.codes.bits == 2 ? tile_of_codes<2, pixels>(row, blocks, order, first)
+                                 : tile_of_codes<kMaxCodeBits, pixels>(row, blocks, order, first);
+    });
+}
+
 template <int kBlocks, int kPeriod>
 void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks) {
     const bool to_bytes = row.result == Int8Result::bytes;
@@ -690,26 +772,8 @@ void convolve_blocks(const Int8Row& row, const Int8Blocks& blocks) {
         return;
     }
     const Order order(blocks, to_bytes);
-    constexpr int kPixels = 26 / kBlocks > 12 ? 12 : 26 / kBlocks, kHalf = (kPixels + 1) / 2;
-    int pixel = 0;
-    for (; pixel + kPixels <= row.pixels; pixel += kPixels) {
-        tile<kBlocks, kPeriod, kPixels>(row, blocks, order, pixel);
-    }
-    if (row.pixels - pixel > kHalf) {
-        if (row.pixels >= kPixels) {
-            tile<kBlocks, kPeriod, kPixels>(row, blocks, order, row.pixels - kPixels);
-            return;
-        }
-        tile<kBlocks, kPeriod, kHalf>(row, blocks, order, pixel);
-        pixel += kHalf;
-    }
-    if (row.pixels - pixel > 1 && row.pixels >= kHalf) {
-        tile<kBlocks, kPeriod, kHalf>(row, blocks, order, row.pixels - kHalf);
-        return;
-    }
-    for (; pixel < row.pixels; ++pixel) {
-        tile<kBlocks, kPeriod, 1>(row, blocks, order, pixel);
-    }
+    visit_tiles<kBlocks>(row.pixels,
+                         [&](auto pixels, int first) { tile<kBlocks, kPeriod, pixels>(row, blocks, order, first); });
 }
 
 template <int kBlocks>
@@ -729,6 +793,10 @@ void convolve_periods(const Int8Row& row, const Int8Blocks& blocks) {
 
 void convolve(const Int8Row& row) {
     for (const Int8Blocks* blocks = row.blocks; blocks < row.blocks + row.blocks_count; ++blocks) {
+        if (!blocks->weights) {
+            convolve_codes(row, *blocks);
+            continue;
+        }
         switch (blocks->count) {
             case 1:
                 convolve_periods<1>(row, *blocks);
@@ -751,8 +819,9 @@ void convolve(const Int8Row& row) {
 }  // namespace
 
 const Int8Kernels& int8_kernels_avx512() {
-    static const Int8Kernels kernels = {shorts_at_once, rescale,      rescale_user_planes, max_of_windows,
-                                        convolve,       mean_at_once, count_thresholds,    4};
+    static const Int8Kernels kernels = {shorts_at_once,   rescale,  rescale_user_planes,
+                                        max_of_windows,   convolve, mean_at_once,
+                                        count_thresholds, 4,        true};
     return kernels;
 }
 
