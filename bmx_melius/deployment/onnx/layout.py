@@ -173,7 +173,7 @@ class _Layout:
 
     def _constant(self, array, name):
         name = f'{name}_{len(self._initializers)}_moved'
-        self._initializers.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self._initializers.append(self._onnx.numpy_helper.from_array(np.asarray(array, order='C'), name))
         return name
 
     def _add(self, kind, inputs, output, **attributes):
@@ -334,6 +334,18 @@ class _Layout:
             pads = self._evaluator.constant(operator.inputs[1]).reshape(2, rank)
             pads = self._constant(np.ascontiguousarray(pads[:, to_second(rank)].reshape(-1)), operator.name)
             self._second[operator.outputs[0]] = self._again(operator, [second, pads, *operator.inputs[2:]])[0]
+        elif kind == 'Resize' and 'axes' not in operator.attributes:
+            self._move_resize(operator, second, rank)
+
+    def _move_resize(self, operator, second, rank):
+        inputs = [second]
+        for name, parts in zip(operator.inputs[1:], (2, 1, 1)):  # the limits of the region, scales and sizes
+            array = self._evaluator.constant(name) if name else np.zeros(0)
+            if array is None:
+                return
+            moved = array.reshape(parts, rank)[:, to_second(rank)].reshape(-1) if array.size else None
+            inputs.append(name if moved is None else self._constant(moved, operator.name))
+        self._second[operator.outputs[0]] = self._again(operator, inputs)[0]
 
     def _original_shape(self, name):
         return name if name in self._evaluator.varying else self._original(name)

@@ -1,7 +1,8 @@
-"""The quantizers of QONNX and FINN, replaced by operators of ONNX that compute the same.
+"""The operators of QONNX and FINN, replaced by operators of ONNX that compute the same: quantizers, and layers with the channels last.
 
 They are defined in https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops, and computed by its `qonnx.custom_op.general`.
 Their files declare old versions of ONNX's operators, in which roundings do not exist, and store zero points and limits as integers.
+The oldest have quantizers without a domain, or with a shorter one.
 """
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from ...errors import UserError, last_line, printable
 from .forms import constants
 
-DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general', 'finn')
+_LAST = 'qonnx.custom_op.channels_last'
+DOMAINS = ('qonnx.custom_op.general', 'onnx.brevitas', 'finn.custom_op.general', 'finn', 'qonnx', _LAST)
+_QUANTIZERS = ('BipolarQuant', 'Quant', 'IntQuant', 'Trunc', 'MultiThreshold')
+_LAYERS = ('Conv', 'MaxPool', 'BatchNormalization')  # operators of ONNX that may have the channels last
 _OPSET = 13  # of ONNX's operators, to which older models are converted
 _MAX_THRESHOLDS = 15  # one less than the levels that become bit planes
 _ROUNDINGS = ('ROUND', 'HALF_EVEN', 'FLOOR', 'CEIL', 'UP', 'DOWN', 'HALF_UP', 'HALF_DOWN')
@@ -18,7 +22,7 @@ _LAYOUTS = {2: 'NC', 3: 'NWC', 4: 'NCHW'}  # of MultiThreshold, where it does no
 
 def is_quantizer(node):
     """Return whether a node is of an operator of QONNX."""
-    return node.domain in DOMAINS
+    return node.domain in DOMAINS or not node.domain and node.op_type in _QUANTIZERS
 
 
 def without_quantizers(onnx, proto, path):
@@ -30,6 +34,9 @@ def without_quantizers(onnx, proto, path):
         If one of them is not supported, or the model cannot be converted to operators of a later version.
     """
     del proto.graph.quantization_annotation[:]
+    for node in proto.graph.node:
+        if is_quantizer(node):
+            node.domain = node.domain or DOMAINS[0]
     missing = {node.domain for node in proto.graph.node} - {entry.domain for entry in proto.opset_import} - {'', 'ai.onnx'}
     proto.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(missing))
     version = next((entry.version for entry in proto.opset_import if entry.domain in ('', 'ai.onnx')), 0)
@@ -45,7 +52,7 @@ def without_quantizers(onnx, proto, path):
         if not is_quantizer(node):
             proto.graph.node.append(node)
             continue
-        _Quantizer(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, ranks)
+        _Replacement(onnx, proto, node, f'{node.output[0]}_q{number}', path).add(known, ranks)
     kept = [entry for entry in proto.opset_import if entry.domain not in DOMAINS]
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
@@ -68,8 +75,8 @@ def _ranks(onnx, proto):
     return {**ranks, **{tensor.name: len(tensor.dims) for tensor in graph.initializer}}
 
 
-class _Quantizer:
-    """The nodes that replace one quantizer."""
+class _Replacement:
+    """The nodes that replace one operator of QONNX."""
 
     def __init__(self, onnx, proto, node, prefix, path):
         self._onnx, self._proto, self._node, self._prefix, self._count = onnx, proto, node, prefix, 0
@@ -78,34 +85,60 @@ class _Quantizer:
 
     def add(self, known, ranks):
         """Add the nodes; `known` has the constants by name, and `ranks` the number of axes of values."""
+        if self._node.domain == _LAST:
+            self._channels_last(ranks)
+        else:
+            self._quantizer(known, ranks)
+        self._proto.graph.node[-1].output[0] = self._node.output[0]
+
+    def _channels_last(self, ranks):
+        """Add the same operator of ONNX between transpositions. Weights have the channels last, too."""
+        kind, kernel = self._node.op_type, self._attributes.get('kernel_shape')
+        rank = len(kernel) + 2 if kernel else ranks.get(self._node.input[0], 0)
+        if kind not in _LAYERS:
+            raise UserError(f'{self._where} is of an operator with the channels last that is not supported; {", ".join(_LAYERS)} are')
+        if rank < 2:
+            raise UserError(f'{self._where} does not say how many axes its input has')
+        to_second, to_last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+        moved = 2 if kind == 'Conv' else 1
+        inputs = [self._op('Transpose', [name], perm=to_second) for name in self._node.input[:moved]]
+        found = self._op(kind, [*inputs, *self._node.input[moved:]], self._node.name, **self._attributes)
+        self._op('Transpose', [found], perm=to_last)
+
+    def _quantizer(self, known, ranks):
         kinds = {
             'BipolarQuant': ((2,), self._bipolar),
             'Quant': ((4,), self._quant),
             'IntQuant': ((4,), self._quant),
             'Trunc': ((5, 6), self._trunc),
             'MultiThreshold': ((2,), lambda x, thresholds: self._multi_threshold(x, thresholds, known, ranks)),
+            'DebugMarker': ((1,), lambda x: self._op('Identity', [x])),
         }
         counts, compute = kinds.get(self._node.op_type, ((), None))
         if compute is None:
-            raise UserError(f'{self._where} is of an operator of QONNX that is not supported; {", ".join(kinds)} are')
+            raise UserError(f'{self._where} is of an operator of QONNX that is not supported; {", ".join(_QUANTIZERS)} are')
         if len(self._node.input) not in counts:
             raise UserError(f'{self._where} has {len(self._node.input)} inputs, not {" or ".join(map(str, counts))}')
         self._known = known
         compute(self._node.input[0], *map(self._as_float32, self._node.input[1:]))
-        self._proto.graph.node[-1].output[0] = self._node.output[0]
 
     def _bipolar(self, x, scale):
         return self._op('Mul', [self._signs(x), scale])
 
     def _quant(self, x, scale, zero_point, bits):
-        width = self._bits(bits)
-        scaled = self._op('Add', [self._op('Div', [x, scale]), zero_point])
+        width, offset = self._bits(bits), self._known.get(zero_point)
+        shifted = offset is None or offset.any()
+        scaled = self._op('Div', [x, scale])
+        if shifted:
+            scaled = self._op('Add', [scaled, zero_point])
         if width == 1 and self._attributes.get('signed', 1):
             levels = self._signs(scaled)
         else:
             # it rounds before it clips; a limit is an integer, so that the order does not matter except for its cost
             levels = self._clipped(self._rounded(scaled, 'ROUND'), width)
-        return self._op('Mul', [self._op('Sub', [levels, zero_point]), scale])
+        if shifted:
+            levels = self._op('Sub', [levels, zero_point])
+        return self._op('Mul', [levels, scale])
 
     def _trunc(self, x, scale, zero_point, bits, *rest):
         """Add the truncation of integers to their upper bits: in the first version by the difference of bits, later of scales."""
@@ -150,7 +183,7 @@ class _Quantizer:
         signed, narrow = bool(self._attributes.get('signed', 1)), bool(self._attributes.get('narrow', 0))
         low = -(2.0 ** (width - 1)) + narrow if signed else 0.0
         high = 2.0 ** (width - 1) - 1 if signed else 2.0**width - 1 - narrow
-        return self._op('Min', [self._op('Max', [x, self._constant(low)]), self._constant(high)])
+        return self._op('Clip', [x, self._constant(low), self._constant(high)])
 
     def _rounded(self, x, default):
         mode = self._text('rounding_mode', default).upper()
@@ -196,9 +229,9 @@ class _Quantizer:
         self._proto.graph.initializer.append(self._onnx.numpy_helper.from_array(np.asarray(array, np.float32, order='C'), name))
         return name
 
-    def _op(self, kind, inputs, **attributes):
+    def _op(self, kind, inputs, name='', **attributes):
         output = self._new()
-        self._proto.graph.node.append(self._onnx.helper.make_node(kind, inputs, [output], name=f'{output}_node', **attributes))
+        self._proto.graph.node.append(self._onnx.helper.make_node(kind, inputs, [output], name=name or f'{output}_node', **attributes))
         return output
 
     def _new(self):

@@ -19,10 +19,11 @@ _EQUAL = 1e-4  # levels that differ by less, relative to the largest one, are on
 # Magnitudes up to which a value must have its levels: all numbers, numbers whose square is finite, and numbers beside which a difference of
 # 1 keeps its first digits, as in (sign(x) - x) + x.
 _BOUNDS = (float(np.finfo(np.float32).max), 1e15, 2.0**12)
+_LARGEST_SUM = 1e6  # of integers, such as activations and weights of 4 bits
 _ROUNDING = 2.0**-22  # error of a sum relative to the largest number in it
 _TIE = 16  # numbers at which a sign may be 0 because its argument is 0 up to rounding
 _WIGGLE = 5  # tolerances: more than numbers of one level differ by
-_CHANNELS = 16  # whose changes are looked for at a time
+_CHANNELS = 16  # whose changes are looked for at a time, and which are tried before all of them
 _COARSE = 37  # of so many numbers one is tried first
 _NEAR = 1 / 64  # of the difference of two levels: what is nearer to one of them is this level
 
@@ -78,9 +79,11 @@ def find_step(evaluator, name):
 def _step_from(evaluator, cone, name):
     """Return the `StepFunction` from the source of a cone to a value, or None."""
     function, channels = evaluator.function(cone, name), evaluator.shape(name)[1]
-    signed = [(-bound, bound) for bound in _BOUNDS]
+    largest = float(np.abs(evaluator.sampled[cone.source]).max())
+    bounds = [bound for bound in _BOUNDS if not bound < largest]  # within a lower one, levels of the sample may be missing
+    signed = [(-bound, bound) for bound in bounds]
     # without negative numbers, a sign that is 0 for 0 has two levels; one that is 1 for 0 has them only with negative numbers
-    nonnegative = [(0.0, bound) for bound in _BOUNDS] if is_nonnegative(evaluator, cone.source) else []
+    nonnegative = [(0.0, bound) for bound in bounds] if is_nonnegative(evaluator, cone.source) else []
     for low, bound in nonnegative + signed:
         try:
             step = _step_of(lambda x: function(np.clip(x, low, bound)).astype(np.float64), channels, bound)  # noqa: B023  called here only
@@ -104,7 +107,9 @@ def has_few_numbers(array):
 
 def _grid(bound):
     magnitudes = np.unique(
-        np.concatenate([np.geomspace(1e-44, bound, 600), np.geomspace(1e-3, min(bound, 1e3), 1200), np.linspace(0, min(bound, 64), 800)])
+        np.concatenate(
+            [np.geomspace(1e-44, bound, 600), np.geomspace(1e-3, min(bound, _LARGEST_SUM), 1800), np.linspace(0, min(bound, 64), 800)]
+        )
     )
     return np.concatenate([-magnitudes[::-1], magnitudes]).astype(np.float32)
 
@@ -112,12 +117,14 @@ def _grid(bound):
 def _step_of(function, channels, bound):
     numbers = _grid(bound)
     grid = np.broadcast_to(numbers, (channels, len(numbers)))
-    for every in (_COARSE, 1):  # first some of the numbers, which tell most other functions apart
+    scale = 0.0
+    # first some of the numbers, then some of the channels, which tell most other functions apart
+    for part, every in ((channels, _COARSE), (min(channels, _CHANNELS), 1), (channels, 1)):
         with np.errstate(invalid='ignore', over='ignore'):
-            values = function(grid[:, ::every])
+            values = function(grid[:part, ::every])
         if not np.isfinite(values).all():
             return None
-        scale = float(np.abs(values).max())
+        scale = max(scale, float(np.abs(values).max()))
         tolerance = scale * _EQUAL + (bound * _ROUNDING if bound == _BOUNDS[-1] else 0)
         changes = np.diff(values, axis=1)
         if ((changes > _WIGGLE * tolerance).any(axis=1) & (changes < -_WIGGLE * tolerance).any(axis=1)).any():

@@ -916,12 +916,25 @@ def _reduced_axes(t, operator):
 
 def _add_reduction(t, operator, name, axes):
     keeps, entry = bool(operator.attributes.get('keepdims', 1)), t.entry(name)
+    if axes in ((2,), (3,)) and len(t.shape(name)) == 4:
+        return _add_reduction_of_lines(t, operator, name, axes[0])
     if operator.kind == 'ReduceMean' and keeps and len(axes) > 1 and axes == tuple(range(1, len(t.shape(name)))):
         shape = (*t.shape(name)[:2], *(1,) * (len(axes) - 1))
         entry, axes = t.add_inner(operator, Reduction('mean', axes[1:], keeps_axes=True), [entry], shape), (1,)
     if operator.kind == 'ReduceMax' and keeps and axes == (1,) and t.shape(name)[1] > 1:
         return t.add(operator, Elementwise('maximum', repeats=True), _halves_of_channels(t, operator, entry))
     t.add(operator, Reduction('mean' if operator.kind == 'ReduceMean' else 'max', axes, keeps), [entry])
+
+
+def _add_reduction_of_lines(t, operator, name, axis):
+    """Add the mean or the maximum of the columns (axis 2) or of the rows (3) of a map, whose windows are whole lines."""
+    shape = list(t.shape(name))
+    kernel = [1, 1]
+    kernel[axis - 2], shape[axis] = shape[axis], 1
+    pooled = Pooling('avg' if operator.kind == 'ReduceMean' else 'max', Window(tuple(kernel), tuple(kernel)))
+    if operator.attributes.get('keepdims', 1):
+        return t.add(operator, pooled, [t.entry(name)])
+    t.add(operator, Reshape(), [t.add_inner(operator, pooled, [t.entry(name)], tuple(shape))])
 
 
 def _halves_of_channels(t, operator, entry):

@@ -13,9 +13,9 @@ DOMAIN = 'finn.custom_op.general'
 X = np.concatenate([np.arange(-40, 40) / 8, np.random.RandomState(0).normal(size=100) * 3]).astype(np.float32).reshape(1, 4, 9, 5)
 
 
-def computed(tmp_path, kind, constants, opset=9, x=X, **attributes):
+def computed(tmp_path, kind, constants, opset=9, x=X, domain=DOMAIN, **attributes):
     """Return what ONNX Runtime makes of a quantizer after it was read, from an old model that does not declare its domain."""
-    model = make([node(kind, ' '.join(['x', *constants]), domain=DOMAIN, **attributes)], constants, {'x': x.shape}, opset=opset)
+    model = make([node(kind, ' '.join(['x', *constants]), domain=domain, **attributes)], constants, {'x': x.shape}, opset=opset)
     onnx.save(model, tmp_path / 'net.onnx')
     proto = read_model(tmp_path / 'net.onnx').proto
     assert not {each.domain for each in proto.graph.node} - {''}
@@ -59,6 +59,34 @@ def test_one_signed_bit_is_a_sign_of_which_that_of_0_is_1(tmp_path):
     np.testing.assert_array_equal(computed(tmp_path, 'BipolarQuant', {'scale': np.float32(0.5)}), expected)
 
 
+@pytest.mark.parametrize('domain', ['', 'qonnx', 'finn'])
+def test_quantizers_of_old_files_have_no_domain_or_a_short_one(domain, tmp_path):
+    thresholds = np.float32([[-1, 0, 2]])
+    found = computed(tmp_path, 'MultiThreshold', {'t': thresholds}, domain=domain, out_dtype='UINT2')
+    np.testing.assert_array_equal(found, (X[..., None] >= thresholds[0]).sum(axis=-1))
+    np.testing.assert_array_equal(computed(tmp_path, 'BipolarQuant', {'scale': np.float32(2)}, domain=domain), np.where(X >= 0, 2, -2))
+
+
+def test_debug_markers_change_nothing(tmp_path):
+    np.testing.assert_array_equal(computed(tmp_path, 'DebugMarker', {}, domain='qonnx.custom_op.general', export_debug_name='a'), X)
+
+
+LAST = 'qonnx.custom_op.channels_last'
+
+
+def test_layers_with_the_channels_last_equal_those_with_the_channels_second(tmp_path):
+    weight, norm = np.random.RandomState(2).normal(size=(3, 3, 2, 4)).astype(np.float32), np.float32([[1, 2, 3, 4, 5]] * 4)
+    x = X.reshape(1, 9, 5, 4)
+    found = computed(tmp_path, 'Conv', {'w': weight}, x=x, domain=LAST, kernel_shape=[3, 2], strides=[2, 1])
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(1, 2))[:, ::2]  # (1, 4, 4, 4, 3, 2)
+    np.testing.assert_allclose(found, np.einsum('nhwcij,oijc->nhwo', windows, weight), rtol=1e-5, atol=1e-5)
+    found = computed(tmp_path, 'MaxPool', {}, x=x, domain=LAST, kernel_shape=[3, 2], strides=[2, 1])
+    np.testing.assert_array_equal(found, windows.max(axis=(-2, -1)))
+    x = X.reshape(1, 4, 9, 5)
+    found = computed(tmp_path, 'BatchNormalization', dict(zip(['gamma', 'beta', 'mean', 'var'], norm)), x=x, domain=LAST, epsilon=0.0)
+    np.testing.assert_allclose(found, (x - norm[0]) / np.sqrt(norm[0]) * norm[0] + norm[0], rtol=1e-5, atol=1e-5)
+
+
 def test_truncation_keeps_the_upper_bits(tmp_path):
     x = np.arange(64, dtype=np.float32).reshape(1, 4, 4, 4) / 4
     constants = {'scale': np.float32(0.25), 'zero': np.int8(0), 'before': np.int8(6), 'after': np.int8(4)}
@@ -93,6 +121,7 @@ def test_thresholds_are_counted_for_each_channel(layout, shape, tmp_path):
         ('Quant', {'s': np.float32(1), 'z': np.float32(0), 'b': np.float32(4)}, {'rounding_mode': 'ODD'}, 'rounds by ODD'),
         ('Trunc', {name: np.float32(0) for name in 'szabc'}, {}, 'truncates from a scale of 0'),
         ('BipolarQuant', {}, {}, 'has 1 inputs, not 2'),
+        ('AveragePool', {}, {'domain': LAST}, 'with the channels last that is not supported; Conv, MaxPool, BatchNormalization are'),
     ],
 )
 def test_what_is_not_supported_is_named(kind, constants, attributes, message, tmp_path):

@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from hypothesis import given
@@ -134,6 +135,31 @@ def test_signs_in_many_forms_are_recognized(form, tmp_path):
     assert not flip.any() and (threshold >= 0).all() and (threshold <= 1e-6).all()
     if strict is not None and form != 'clip and round':
         assert ((threshold > 0) == strict).all()
+
+
+@pytest.mark.parametrize('least', [30, 30_000, 500_000])
+def test_near_thresholds_of_large_sums_are_found(least, tmp_path):
+    thresholds = {f't{n}': np.float32(least * 1.03**n) for n in range(15)}
+    nodes = []
+    for name in thresholds:
+        nodes += [node('Less', f'x {name}', f'{name}_less'), node('Where', f'{name}_less zero one', f'{name}_step')]
+    step, computed = step_of([*nodes, node('Sum', ' '.join(f'{name}_step' for name in thresholds))], {**thresholds, **NUMBERS}, tmp_path)
+    np.testing.assert_array_equal(step.levels[:, 0], np.arange(16))
+    require_exact(step, computed, list(thresholds.values()))
+
+
+def test_levels_beyond_the_magnitudes_that_are_tried_are_not_forgotten(tmp_path):
+    # (y - x) + x has levels for small x only, and x has numbers up to more than a million here
+    nodes = [node('Mul', 'u million', 'x'), node('Less', 'x zero', 'l0'), node('Where', 'l0 minus one', 's0')]
+    nodes += [node('Less', 'x far', 'l1'), node('Where', 'l1 zero one', 's1'), node('Add', 's0 s1', 's')]
+    model = make(
+        [*nodes, node('Sub', 's x', 'd'), node('Add', 'd x')],
+        {**NUMBERS, 'million': np.float32(1e6), 'far': np.float32(1e5)},
+        {'u': (1, 3, 8, 8)},
+    )
+    path = tmp_path / 'net.onnx'
+    onnx.save(model, path)
+    assert find_step(Evaluator(read_model(path), {'u': (1, CHANNELS, 8, 8)}), 'y') is None
 
 
 @pytest.mark.parametrize('after', [[], [node('MaxPool', 'r', 'q', kernel_shape=[2, 2])], [node('Relu', 'x', 'o'), node('Add', 'r o', 'q')]])

@@ -243,13 +243,20 @@ def test_operators_with_other_attributes_are_refused_by_name(last, words, tmp_pa
 LAST = {
     'MatMul': [node('Transpose', 'c', 't', perm=[0, 2, 3, 1]), node('Reshape', 't flat', 'f'), node('MatMul', 'f dense')],
     'ReduceMean': [node('Transpose', 'c', 't', perm=[0, 2, 3, 1]), node('ReduceMean', 't', 'y', axes=[1, 2], keepdims=0)],
+    'Resize': [
+        node('Transpose', 'c', 't', perm=[0, 2, 3, 1]),
+        helper.make_node(
+            'Resize', ['t', '', 'scales'], ['r'], mode='nearest', nearest_mode='floor', coordinate_transformation_mode='asymmetric'
+        ),
+        node('ReduceMean', 'r', 'y', axes=[1, 2], keepdims=0),
+    ],
 }
 
 
 @pytest.mark.parametrize('last', LAST)
 def test_outputs_of_models_with_the_channels_last_are_the_same(last, imported):
     nodes, constants = begin()
-    constants.update(weight=signs(8, 8, 1, 1), flat=np.array([1, 288]), dense=normal(288, 3))
+    constants.update(weight=signs(8, 8, 1, 1), flat=np.array([1, 288]), dense=normal(288, 3), scales=np.float32([1, 2, 3, 1]))
     nodes = [node('Transpose', 'x', 'moved', perm=[0, 3, 1, 2]), node('Conv', 'moved first', 'a', pads=[1] * 4), *nodes[1:]]
     model = make([*nodes, node('Conv', 's weight', 'c'), *LAST[last]], constants, {'x': (1, 6, 6, 4)}, opset=13)
     imported(model, 1, x=normal(1, 6, 6, 4))
@@ -654,13 +661,22 @@ CAUSES = {
         r'node r \(Reshape\): it reshapes',
     ),
     'an unknown operator': ([node('Hardmax', 'c', 'h'), node('Gather', 'h one_index', axis=1)], r'node h \(Hardmax\): there is no packed'),
-    'a sum of maxima': ([node('ReduceMax', 'c', 'm', axes=[2]), node('Mul', 'c m')], r'node m \(max\): it is the maximum over the axes'),
+    'a sum of maxima': ([node('ReduceMax', 'c', 'm', axes=[1, 2]), node('Mul', 'c m')], r'node m \(max\): it is the maximum over the axes'),
 }
+
+
+@pytest.mark.parametrize('kind', ['ReduceMean', 'ReduceMax'])
+@pytest.mark.parametrize('axis', [2, 3, -1])
+@pytest.mark.parametrize('keepdims', [0, 1])
+def test_the_mean_or_the_maximum_of_columns_or_rows(kind, axis, keepdims, imported):
+    nodes, constants = begin()
+    nodes += [node('Conv', 's weight', 'c'), node(kind, 'c', 'y', axes=[axis], keepdims=keepdims)]
+    imported(make(nodes, {**constants, 'weight': signs(8, 8, 3, 3)}, {'x': (1, 4, 7, 6)}), 1, x=normal(1, 4, 7, 6))
 
 
 def test_a_reduction_without_a_packed_form_whose_result_is_repeated_is_refused(tmp_path):
     words = r'cannot be packed as a whole: node m \(max\): it is the maximum over the axes'
-    refused(inner([node('ReduceMax', 'c', 'm', axes=[2]), node('Add', 'm c', 'd')]), tmp_path, words)
+    refused(inner([node('ReduceMax', 'c', 'm', axes=[1, 2]), node('Add', 'm c', 'd')]), tmp_path, words)
 
 
 @pytest.mark.parametrize('last', CAUSES)
