@@ -54,7 +54,7 @@ setup(
             'py.typed',
             'serving/page.html',
         ],
-        'model_zoo': ['counts.json', 'published.json', 'py.typed', *sorted(f'weights/{path.name}' for path in WEIGHTS)],
+        'model_zoo': ['counts.json', 'published.json', 'py.typed', 'times.json', *sorted(f'weights/{path.name}' for path in WEIGHTS)],
     },
     ext_modules=extensions(),
     cmdclass=COMMANDS,

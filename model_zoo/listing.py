@@ -1,6 +1,7 @@
 """List of the networks of this zoo: published accuracy, operations and size, paper, and weights, without building a network.
 
-``counts.json`` has the counts of each network with its default options; `tools/zoo_counts.py` writes it.
+``counts.json`` has the counts of each network with its default options, ``times.json`` the times of packed networks by processor, of which
+the list has the first. `tools/zoo_counts.py` and `tools/zoo_times.py` write them.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from .registry import find, get_model_list
 from .store import WEIGHTS, Weights
 
 COUNTS_FILE = pathlib.Path(__file__).with_name('counts.json')
+TIMES_FILE = pathlib.Path(__file__).with_name('times.json')
 OWN = 'bmx-melius'  # kind of the weights that ship with this project
 
 
@@ -73,6 +75,10 @@ class ListedNetwork:
     counts : dict or None
         ``bops``, ``flops`` and ``ops`` for an image of `input_shape`, and ``size_bytes``, of the network with its default options, as
         `bmx_melius.summary` counts them; None if these do not determine its architecture.
+    milliseconds : float or None
+        Least time of the packed network for an image of `input_shape`, with one thread; None if it was not measured.
+    timed_on : str or None
+        Processor of this time.
     accuracies : tuple of PublishedAccuracy
         With the default options first.
     weights : tuple of Weights
@@ -88,6 +94,8 @@ class ListedNetwork:
     name: str
     source: Optional[str]
     counts: Optional[Dict[str, float]]
+    milliseconds: Optional[float]
+    timed_on: Optional[str]
     accuracies: Tuple[PublishedAccuracy, ...]
     weights: Tuple[Weights, ...]
     stored: Optional[StoredNetwork]
@@ -133,14 +141,32 @@ def describe(name: str) -> ListedNetwork:
     weights = tuple(weights for weights in WEIGHTS if weights.network == name)
     network = find(name)
     counts = network.stored.counts if network.stored else _counts().get(name)
-    accuracies = tuple(_accuracies().get(name, ()))
-    repository = _repositories().get(network.source)
-    return ListedNetwork(name, network.source, counts, accuracies, weights, network.stored, network.input_shape, repository)
+    processor, times = _times()
+    time = times.get(name)
+    return ListedNetwork(
+        name=name,
+        source=network.source,
+        counts=counts,
+        milliseconds=time and time['least'],
+        timed_on=time and processor,
+        accuracies=tuple(_accuracies().get(name, ())),
+        weights=weights,
+        stored=network.stored,
+        input_shape=network.input_shape,
+        repository=_repositories().get(network.source),
+    )
 
 
 @functools.lru_cache(maxsize=None)
 def _counts():
     return json.loads(COUNTS_FILE.read_text(encoding='utf-8'))
+
+
+@functools.lru_cache(maxsize=None)
+def _times():
+    """Return the first processor of the file, and the times of the networks on it, by their name."""
+    processor, timed = next(iter(json.loads(TIMES_FILE.read_text(encoding='utf-8')).items()))
+    return processor, timed['milliseconds']
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,4 +1,4 @@
-"""``bmx-melius models``: the networks of the zoo, with published accuracy, operations, size, paper and weights."""
+"""``bmx-melius models``: the networks of the zoo, with published accuracy, operations, size, time, paper and weights."""
 
 import dataclasses
 
@@ -16,8 +16,9 @@ examples:
 Accuracies on ImageNet, top-1, or on the data that the table names, are published by others: this project has not trained on them. One in
 brackets is for other options, which --json gives. Of networks whose weights ship with this project, it is the accuracy of these on the test
 images that the table names. OPs and size are for the default options and images of the size in the table: OPs = BOPs / 64 + FLOPs, a binary
-weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. `bmx-melius summary NAME` shows the layers, `bmx-melius tables` all
-figures of the MeliusNet paper.
+weight counts 1 bit, any other parameter 32 bits, 1 MB is 2^20 bytes. ms is the least time of the packed network for one image, with one
+thread, on the processor below the table. `bmx-melius summary NAME` shows the layers, `bmx-melius bench NAME` the time on this machine,
+`bmx-melius tables` all figures of the MeliusNet paper.
 """
 
 
@@ -25,9 +26,9 @@ def add_parser(commands):
     """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'models',
-        help='list the networks of the zoo with accuracy, operations, size and weights',
+        help='list the networks of the zoo with accuracy, operations, size, time and weights',
         epilog=_EXAMPLES,
-        description='List the networks of the zoo: published accuracy, operations, size, paper, and weights with their licence.',
+        description='List the networks of the zoo: published accuracy, operations, size, time, paper, and weights with their licence.',
     )
     parser.add_argument(
         'pattern', metavar='PATTERN', nargs='?', default='*', help='pattern of names, *melius*, or a part of them (default: all networks)'
@@ -52,8 +53,10 @@ def run(arguments, output):
     if arguments.json:
         print_json([_fields(network) for network in listed], output)
         return
-    headings = ('network', 'top-1 %', 'OPs (1e8)', 'MB', 'input', 'accuracy from', 'network from', 'weights')
-    print(table(headings, [_row(network) for network in listed], '<>>>><<<'), file=output)
+    headings = ('network', 'top-1 %', 'OPs (1e8)', 'MB', 'ms', 'input', 'accuracy from', 'network from', 'weights')
+    print(table(headings, [_row(network) for network in listed], '<>>>>><<<'), file=output)
+    for processor in {network.timed_on for network in listed if network.timed_on}:
+        print(f'\nms: packed, one image, one thread, {processor}; bmx-melius bench NAME measures this machine', file=output)
     if any(network.weights for network in listed):
         print('\nweights: get_model(NAME, pretrained=SOURCE), or --use-pretrained SOURCE; downloaded when they are first used', file=output)
     if any(network.stored for network in listed):
@@ -78,6 +81,8 @@ def _fields(network):
         'source': network.source,
         'input_shape': [1, *network.input_shape],
         **{key: network.counts and network.counts[key] for key in ('bops', 'flops', 'ops', 'size_bytes')},
+        'packed_ms': network.milliseconds,
+        'timed_on': network.timed_on,
         'accuracies': accuracies,
         'repository': network.repository and dataclasses.asdict(network.repository),
         'weights': weights,
@@ -91,6 +96,7 @@ def _row(network):
         f'{stored.top1:.2f}' if stored else best and (f'({best.top1})' if best.options else best.top1),
         counts and f'{counts["ops"] / 1e8:.2f}',
         counts and f'{counts["size_bytes"] / 2**20:.2f}',
+        network.milliseconds and f'{network.milliseconds:.2f}',
         ' x '.join(map(str, network.input_shape[1:])) if counts else None,
         f'this project, {stored.data}' if stored else best and best.source,
         network.source,
