@@ -109,7 +109,7 @@ def main():
     parser.add_argument('--pack', action='store_true', help='pack the networks that are not in FOLDER, and do not time them')
     parser.add_argument('--processor', metavar='NAME', default=processor(), help='name of the processor (default: %(default)s)')
     parser.add_argument('--repetitions', metavar='N', type=positive_int, default=100, help='timed runs of each (default: %(default)s)')
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if arguments.pack:
         wanted = [find(name) for name in arguments.names] or networks()
