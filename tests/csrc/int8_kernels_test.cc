@@ -434,7 +434,7 @@ void check_codes(const Int8Kernels& kernels) {
     Int8Blocks blocks = {aligned.data, kCodedBlocks, 0, words, 1, first_output, outputs, nullptr, random.rescaling};
     Output y(type, pixels * y_pixel), expected = y;
     Int8Row row = {x.data(), step, offsets.data(), taps, pixels, &blocks, 1, type, expected.data(), y_pixel};
-    int8_kernels_reference().convolve(row);
+    require_instruction_set("reference").int8->convolve(row);
     blocks.weights = nullptr;
     blocks.codes = coded.of(0);
     row.y = y.data();

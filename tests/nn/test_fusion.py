@@ -541,7 +541,7 @@ def test_the_instruction_set_that_is_chosen_selects_the_kernels():
     ],
     ids=str,
 )
-def test_maxima_and_their_gradients_have_the_same_bits(monkeypatch, shape, arguments):
+def test_maxima_have_the_same_bits_and_their_gradients_the_same_without_avx512(monkeypatch, shape, arguments):
     monkeypatch.setattr(fusion, '_kernels', lambda: 'avx2')
 
     def run():
@@ -557,7 +557,11 @@ def test_maxima_and_their_gradients_have_the_same_bits(monkeypatch, shape, argum
     monkeypatch.setattr(fusion, '_replace_pooling', lambda graph: None)
     expected, none = run()
     assert (count, none) == (1, 0)
-    assert_same_bits((expected, found))
+    assert_same_bits((expected[:1], found[:1]))
+    if 'avx512' not in fusion._processor['instruction_sets']()[1]:
+        assert_same_bits((expected, found))
+    for one, other in zip(expected, found):  # with AVX-512 oneDNN adds the gradients of overlapping windows in another order
+        np.testing.assert_allclose(other.asnumpy(), one.asnumpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_only_plain_maximum_pooling_of_maps_that_nothing_else_reads_is_replaced(monkeypatch):

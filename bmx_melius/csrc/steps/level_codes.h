@@ -41,8 +41,8 @@ class Levels {
     }
 
     // Returns the levels of all kLevels codes: the upper bits of a code do not count.
-    std::array<Number, kLevels> table() const {
-        std::array<Number, kLevels> numbers;
+    std::vector<Number> table() const {
+        std::vector<Number> numbers(kLevels);
         for (int i = 0; i < kLevels; i++) {
             std::memcpy(&numbers[i], &words_[i % (1 << bits())], sizeof(Number));
         }
@@ -96,7 +96,7 @@ class CodedWeights {
     static constexpr size_t kWords = kGroupBytes / sizeof(Number);
 
     Levels<Number> levels_ = Levels<Number>({});
-    std::array<Number, kLevels> table_ = {};
+    std::vector<Number> table_;  // which codes point to, also after the object was moved
     size_t size_ = 0, groups_ = 0;
     Constants<Word> words_;
 };

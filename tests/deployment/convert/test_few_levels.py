@@ -184,6 +184,17 @@ def test_large_layers_of_few_levels_compute_what_the_interpreter_does_in_8_bits(
         assert_same_bits(Engine.of(library, program).run([x], threads)[0], expected)
 
 
+def test_large_layers_of_few_levels_after_one_another_compute_what_the_interpreter_does_in_8_bits(library):
+    layers = []
+    for bits, channels, filters in ((4, 768, 704), (2, 704, 768), (1, 768, 704)):
+        weight = of_levels(range(1 - 2**bits, 2**bits, 2), (filters, channels, 1, 1)).astype('f')
+        layers += [conv(weight, bias=RANDOM.normal(size=filters).astype('f'), groups=1), operation('relu')]
+    x = RANDOM.normal(size=(2, 768, 1, 5)).astype('f')
+    program = in_8_bits(with_levels(chain((768, 1, 5), *layers), half=False), x)
+    (expected,) = reference.run(program, [x])
+    assert_same_bits(Engine.of(library, program).run([x])[0], expected)
+
+
 def test_multiples_lose_nothing_in_8_bits():
     weight = (of_levels(range(-8, 8)) * FACTORS).astype(np.float32)
     (layer,) = [
