@@ -152,9 +152,10 @@ def test_in_8_bits_weights_of_few_levels_stay_packed_and_compute_what_an_ordinar
 LARGE = {  # bits, channels, filters, kernel, height, width: weights that the engine keeps as codes, and in 8 bits only from the second on
     'floats of an odd number of filters': (4, 288, 481, 1, 1, 1),
     'one pixel': (4, 768, 700, 1, 1, 1),
-    'a sequence': (2, 1024, 520, 1, 1, 67),
-    'windows': (1, 128, 480, 3, 5, 4),
+    'a sequence': (2, 1024, 570, 1, 1, 67),
+    'windows': (1, 128, 510, 3, 5, 4),
     'one window': (2, 256, 250, 3, 3, 3),
+    'many lanes without a filter': (2, 1024, 520, 1, 1, 3),  # no codes in 8 bits
     'too many levels': (0, 1024, 520, 1, 1, 3),
 }
 
