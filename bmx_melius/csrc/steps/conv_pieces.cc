@@ -12,12 +12,13 @@ constexpr size_t kPieceBytes = 320 << 10;
 constexpr int kMinPieceOutputs = 32, kMaxPieceOutputs = 256;
 constexpr int kPieceStep = 16;
 
-// Fewer weights stay in the second-level cache from run to run: looking up levels would take longer.
-constexpr size_t kMinCodedBytes = 512 << 10;
+// Outputs of a piece of codes: whole tiles of two or three vectors, and more pieces for threads than of all outputs
+// that fit into kPieceBytes.
+constexpr int kCodedPieceOutputs = 96;
 
-// Returns the number of outputs of each piece but the last one. bits: of a weight.
-int piece_outputs(int outputs, int inputs, int bits) {
-    const int fitting = static_cast<int>(kPieceBytes * 8 / bits / inputs) / kMinPieceOutputs * kMinPieceOutputs;
+// Returns the number of outputs of each piece but the last one.
+int piece_outputs(int outputs, int inputs) {
+    const int fitting = static_cast<int>(kPieceBytes / sizeof(float) / inputs) / kMinPieceOutputs * kMinPieceOutputs;
     const int pieces = ceil_div(outputs, std::min(std::max(fitting, kMinPieceOutputs), kMaxPieceOutputs));
     return static_cast<int>(round_up(ceil_div(outputs, pieces), kPieceStep));
 }
@@ -31,10 +32,11 @@ ConvPieces::ConvPieces(const FloatKernels* kernels, const Attributes& a, int cha
       kernel_w_(a.kernel_w),
       group_inputs_(channels / a.groups),
       after_(std::move(after)) {
-    const Levels<float> levels(weights);
-    const bool is_coded = kernels_->gemm_of_codes && levels.bits() && sizeof(float) * weights.size() >= kMinCodedBytes;
+    const Levels<float> levels =
+        kernels_->gemm_of_codes && are_many(weights) ? Levels<float>(weights) : Levels<float>();
+    const bool is_coded = levels.bits();
     const int group_outputs = a.out_channels / a.groups;
-    const int step = piece_outputs(group_outputs, inputs(), is_coded ? levels.bits() : 8 * sizeof(float));
+    const int step = is_coded ? kCodedPieceOutputs : piece_outputs(group_outputs, inputs());
     size_t bytes = 0, blocks = 0;
     for (int group = 0; group < a.groups; group++) {
         for (int begin = 0; begin < group_outputs; begin += step) {
@@ -82,7 +84,7 @@ void ConvPieces::prepare(const std::vector<float>& weights) {
         prepared = Constants<float>(kernels_->gemm_weights_bytes(piece.outputs, k) / sizeof(float));
         kernels_->gemm_prepare(piece.outputs, k, rows.data(), k, prepared.data());
         const size_t block = size_t(kernels_->gemm_block) * k;
-        for (size_t i = 0; i * block < prepared.size(); i++) {
+        for (int i = 0; i < ceil_div(piece.outputs, kernels_->gemm_block); i++) {
             coded_.store(piece.weights + i, prepared.data() + i * block);
         }
     }

@@ -80,17 +80,14 @@ std::vector<BlocksShape> shapes_of(const Attributes& a, int in_channels, const R
     return shapes;
 }
 
-// Fewer weights stay in the second-level cache from run to run.
-constexpr size_t kMinCodedBytes = 512 << 10;
-
-// Returns whether a layer can keep its weights as codes, for blocks that read all words of a pixel. All of them have
-// the same size, so that some lanes may be without a filter.
-bool can_be_coded(const Int8Kernels& kernels, const Int8LayerSpec& layer) {
+// Returns the levels of a layer that keeps its weights as codes, for blocks that read all words of a pixel, otherwise
+// none. All blocks have the same size, so that some lanes may be without a filter.
+Levels<int8_t> coded_levels(const Int8Kernels& kernels, const Int8LayerSpec& layer) {
     const Attributes& a = layer.attributes;
     const int lanes = static_cast<int>(round_up(a.out_channels, kCodedBlocks * kInt8Lanes));
-    return kernels.reads_codes && a.groups == 1 && layer.in_channels % (2 * kWordChannels) == 0 &&
-           layer.weights.size() >= kMinCodedBytes && lanes - a.out_channels <= a.out_channels / 16 &&
-           Levels<int8_t>(layer.weights).bits();
+    const bool fits = kernels.reads_codes && a.groups == 1 && layer.in_channels % (2 * kWordChannels) == 0 &&
+                      lanes - a.out_channels <= a.out_channels / 16;
+    return fits && are_many(layer.weights) ? Levels<int8_t>(layer.weights) : Levels<int8_t>();
 }
 
 std::vector<BlocksShape> coded_shapes(const Attributes& a, int in_channels) {
@@ -198,16 +195,16 @@ Int8Step::Int8Step(Int8Spec spec)
     : spec_(std::move(spec)), packer_(spec_.packing, spec_.output.buffer), channels_(spec_.layers[0].in_channels) {
     // First the shapes, because a layer stores its outputs as the next one reads them.
     std::vector<Reading> readings;
-    std::vector<bool> coded;
+    std::vector<Levels<int8_t>> levels;
     std::vector<std::vector<BlocksShape>> shapes;
     for (const Int8LayerSpec& layer : spec_.layers) {
         Reading reading = reading_of(layer.attributes, layer.in_channels, spec_.kernels->alternating_blocks);
         if (reading.moves() && (shapes.empty() || !can_store(shapes.back(), reading))) {
             reading = {};
         }
-        coded.push_back(can_be_coded(*spec_.kernels, layer));
-        shapes.push_back(coded.back() ? coded_shapes(layer.attributes, layer.in_channels)
-                                      : shapes_of(layer.attributes, layer.in_channels, reading));
+        levels.push_back(coded_levels(*spec_.kernels, layer));
+        shapes.push_back(levels.back().bits() ? coded_shapes(layer.attributes, layer.in_channels)
+                                              : shapes_of(layer.attributes, layer.in_channels, reading));
         readings.push_back(reading);
     }
     readings.emplace_back();  // of the result
@@ -290,8 +287,8 @@ Int8Step::Int8Step(Int8Spec spec)
             weights += taps * tap_bytes;
             first_lane += size_t(shape.count) * kInt8Lanes;
         }
-        if (coded[number]) {
-            encode(layer, Levels<int8_t>(from.weights));
+        if (levels[number].bits()) {
+            encode(layer, levels[number]);
         }
         layer.rescaling = rescaling_constants(multiplier, offset, a, sums);
         int lane = 0;
@@ -308,11 +305,10 @@ void Int8Step::encode(Layer& layer, const Levels<int8_t>& levels) {
     const size_t size = layer.weights.size() / layer.blocks.size();
     layer.coded = CodedWeights<int8_t>(levels, layer.blocks.size(), size);
     for (size_t i = 0; i < layer.blocks.size(); i++) {
-        layer.coded.store(i, layer.blocks[i].weights);
-    }
-    for (size_t i = 0; i < layer.blocks.size(); i++) {
-        layer.blocks[i].weights = nullptr;
-        layer.blocks[i].codes = layer.coded.of(i);
+        Int8Blocks& blocks = layer.blocks[i];
+        layer.coded.store(i, blocks.weights);
+        blocks.weights = nullptr;
+        blocks.codes = layer.coded.of(i);
     }
     layer.weights = {};
 }

@@ -10,10 +10,20 @@
 
 namespace bmx {
 
+// Fewer bytes of weights stay in the second-level cache from run to run, where looking levels up would take longer.
+constexpr size_t kMinCodedBytes = 512 << 10;
+
+// Returns whether weights are so many that codes of them, if they have few levels, save time.
+template <class Number>
+bool are_many(const std::vector<Number>& weights) {
+    return sizeof(Number) * weights.size() >= kMinCodedBytes;
+}
+
 // The levels of weights. Equal numbers with different bits, as 0 and -0, are different levels.
 template <class Number>
 class Levels {
   public:
+    Levels() = default;  // none
     explicit Levels(const std::vector<Number>& weights) {
         for (const Number weight : weights) {
             const Word word = word_of(weight);
@@ -31,10 +41,10 @@ class Levels {
         }
     }
 
-    // Returns the bits of a code, or 0 if there are too many levels.
-    int bits() const { return count_ <= 2 ? 1 : count_ <= 4 ? 2 : count_ <= kLevels ? kMaxCodeBits : 0; }
+    // Returns the bits of a code, or 0 if there are too many levels or none.
+    int bits() const { return !count_ ? 0 : count_ <= 2 ? 1 : count_ <= 4 ? 2 : count_ <= kLevels ? kMaxCodeBits : 0; }
 
-    // Returns the code of a level, and any code of another number.
+    // Returns the code of a level, and any code of another number: of a lane without a filter, whose sum is not stored.
     int code_of(Number number) const {
         const auto at = std::lower_bound(words_.begin(), words_.begin() + count_ - 1, word_of(number));
         return static_cast<int>(at - words_.begin());
@@ -95,7 +105,7 @@ class CodedWeights {
     using Word = typename Codes<Number>::Word;
     static constexpr size_t kWords = kGroupBytes / sizeof(Number);
 
-    Levels<Number> levels_ = Levels<Number>({});
+    Levels<Number> levels_;
     std::vector<Number> table_;  // which codes point to, also after the object was moved
     size_t size_ = 0, groups_ = 0;
     Constants<Word> words_;

@@ -22,7 +22,7 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     }
 }
 
-// Prepared weights.
+// Weights as gemm_prepare stores them. gemm_tile takes any class with such a function `visit`.
 class PreparedWeights {
   public:
     explicit PreparedWeights(const Gemm& gemm)

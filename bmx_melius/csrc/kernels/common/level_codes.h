@@ -20,8 +20,9 @@ struct Codes {
 
     const Word* words;
     int bits;
-    const Number* levels;  // of all codes of kMaxCodeBits bits; the upper ones do not count
-    size_t groups;
+    const Number*
+        levels;     // kLevels, repeated every 1 << bits: kernels look up four bits, whose upper ones are of other codes
+    size_t groups;  // of each array of weights
 };
 
 }  // namespace bmx

@@ -362,6 +362,7 @@ const FloatKernels& float_kernels_amx() {
         result.gemm_prepare = gemm_prepare;
         result.gemm = gemm;
         result.gemm_of_codes = nullptr;
+        result.gemm_block = 0;
         return result;
     }();
     return kernels;

@@ -173,6 +173,7 @@ const FloatKernels& float_kernels_bf16() {
         result.gemm_prepare = gemm_prepare;
         result.gemm = gemm;
         result.gemm_of_codes = nullptr;
+        result.gemm_block = 0;
         return result;
     }();
     return kernels;

@@ -723,6 +723,7 @@ template <int kBits, int kPixels>
 [[gnu::noinline]] void tile_of_codes(const Int8Row& row, const Int8Blocks& blocks, const Order& order, int pixel) {
     constexpr int kVectors = group_weights(kBits) / kGroupBytes;
     constexpr int kGroups = ceil_div(kCodedBlocks, kVectors), kWords = ceil_div(kVectors, kCodedBlocks);
+    static_assert(kWords <= 2, "the number of words is even");
     __m512i sums[kPixels][kCodedBlocks];
     unrolled<kPixels>([&](auto i) BMX_INLINED {
         unrolled<kCodedBlocks>([&](auto b) BMX_INLINED { sums[i][b] = _mm512_setzero_si512(); });
