@@ -34,13 +34,19 @@ class MxnetBatchNorm(BatchNorm):
     """
 
     def __call__(self, x, layout=PLAIN):
-        x = mx.nd.array(x, dtype=np.float32)
+        maps = x if x.ndim == 4 else x.reshape((*x.shape[:2], 1, -1))  # as MXNet reads other arrays
+        if maps.shape[2:] == (1, 1):
+            # oneDNN takes all layouts of one pixel for the same, and computes in that of an earlier call with these sizes, if there was one
+            # (for two dimensions, MXNet crashes then); so with two equal pixels
+            return self(maps.repeat(2, axis=3), layout)[..., :1].reshape(x.shape)
+        maps = mx.nd.array(maps, dtype=np.float32)
         if layout == BLOCKED:
             # an identity convolution, to obtain oneDNN's blocked layout; depthwise where its result is blocked, too
             groups = self.channels if self.channels % _LANES == 0 else 1
             identity = mx.nd.ones((self.channels, 1, 1, 1)) if groups > 1 else mx.nd.eye(self.channels).expand_dims(2).expand_dims(3)
-            x = mx.nd.Convolution(x, identity, kernel=(1, 1), num_filter=self.channels, num_group=groups, no_bias=True)
-        return mx.nd.BatchNorm(x, *self._parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True).asnumpy()
+            maps = mx.nd.Convolution(maps, identity, kernel=(1, 1), num_filter=self.channels, num_group=groups, no_bias=True)
+        normalized = mx.nd.BatchNorm(maps, *self._parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True)
+        return normalized.asnumpy().reshape(x.shape)
 
     @lazy_attribute
     def _parameters(self):
