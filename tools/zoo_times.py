@@ -13,6 +13,7 @@ import argparse
 import datetime
 import json
 import pathlib
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -53,10 +54,10 @@ def is_packed(network, folder):
     return pathlib.Path(packed(network, folder).symbol_file).exists()
 
 
-def pack_into(folder, network):
+def pack_into(folder, name):
     """Pack a network with random weights."""
     with scratch_folder(folder) as scratch:
-        block = get_model(network.name, norm_kwargs={'momentum': 0.0})
+        network, block = find(name), get_model(name, norm_kwargs={'momentum': 0.0})
         packed(network, folder).copy(Exported(pack(block, f'{scratch}/network', (1, *network.input_shape))))
 
 
@@ -113,8 +114,12 @@ def main():
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if arguments.pack:
         wanted = [find(name) for name in arguments.names] or networks()
-        for network in progress([network for network in wanted if not is_packed(network, arguments.folder)], 'packing'):
-            pack_into(arguments.folder, network)
+        missing = [network.name for network in wanted if not is_packed(network, arguments.folder)]
+        if len(missing) == 1:
+            pack_into(arguments.folder, *missing)
+        else:  # a process for each, because conversions leave memory behind
+            for name in progress(missing, 'packing'):
+                subprocess.run([sys.executable, __file__, '--pack', arguments.folder, name], check=True)
         return
     require_engine()
     git = checkout(__file__)
