@@ -214,25 +214,33 @@ StepPtr shuffle_step(Source source, int groups, Slab output) {
     });
 }
 
+// Neither has a branch for a number, because bits cannot be predicted.
+
 StepPtr expand_step(Source source, int low, Slab output) {
-    return row_step(std::move(source), output, [=](float* x, float*, int pixels, int channels) {
-        for (int64_t i = 0; i < int64_t(pixels) * channels; i++) {
-            if (x[i] == 0) {
-                x[i] = static_cast<float>(low);
-            }
-        }
-    });
+    return row_step(std::move(source), output,
+                    [low = static_cast<float>(low)](float* x, float*, int pixels, int channels) {
+                        for (int64_t i = 0; i < int64_t(pixels) * channels; i++) {
+                            x[i] += static_cast<float>(x[i] == 0) * low;
+                        }
+                    });
 }
 
 StepPtr threshold_step(Source source, std::vector<float> thresholds, std::vector<uint32_t> flips, Slab output) {
-    return row_step(std::move(source), output, [=](float* x, float*, int pixels, int channels) {
-        for (int i = 0; i < pixels; i++, x += channels) {
-            for (int c = 0; c < channels; c++) {
-                const bool flip = flips[c / 32] >> c % 32 & 1;
-                x[c] = (x[c] >= thresholds[c]) != flip ? 1.0f : 0.0f;
+    std::vector<int32_t> flipped(thresholds.size());  // 0 or 1 for a channel
+    for (size_t c = 0; c < flipped.size(); c++) {
+        flipped[c] = flips[c / 32] >> c % 32 & 1;
+    }
+    return row_step(
+        std::move(source), output,
+        [thresholds = std::move(thresholds), flipped = std::move(flipped)](float* x, float*, int pixels, int channels) {
+            const float* const threshold = thresholds.data();
+            const int32_t* const flip = flipped.data();
+            for (int i = 0; i < pixels; i++, x += channels) {
+                for (int c = 0; c < channels; c++) {
+                    x[c] = static_cast<float>((x[c] >= threshold[c]) ^ flip[c]);
+                }
             }
-        }
-    });
+        });
 }
 
 }  // namespace bmx
