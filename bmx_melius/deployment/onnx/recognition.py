@@ -86,7 +86,12 @@ def _step_from(evaluator, cone, name):
     nonnegative = [(0.0, bound) for bound in bounds] if is_nonnegative(evaluator, cone.source) else []
     for low, bound in nonnegative + signed:
         try:
-            step = _step_of(lambda x: function(np.clip(x, low, bound)).astype(np.float64), channels, bound)  # noqa: B023  called here only
+            step = _step_of(
+                lambda x: function(np.clip(x, low, bound)).astype(np.float64),  # noqa: B023  called here only
+                channels,
+                bound,
+                largest,
+            )
         except NotMonotoneError:
             step = None
         if step is not None and _holds_beside_changes(evaluator, cone, name, step, low):
@@ -114,7 +119,7 @@ def _grid(bound):
     return np.concatenate([-magnitudes[::-1], magnitudes]).astype(np.float32)
 
 
-def _step_of(function, channels, bound):
+def _step_of(function, channels, bound, largest):
     numbers = _grid(bound)
     grid = np.broadcast_to(numbers, (channels, len(numbers)))
     scale = 0.0
@@ -143,7 +148,7 @@ def _step_of(function, channels, bound):
         middle = ((lower + upper) / 2)[:, None]
         step.comparisons.append(switching_points(lambda x: function(x) > middle, channels))  # noqa: B023
     if len(levels) in (2, 3):
-        _remove_tie(function, step)
+        _remove_tie(function, step, largest * _ROUNDING)
     return step if _holds(function, step, grid, values) else None
 
 
@@ -157,8 +162,11 @@ def _common_levels(found, tolerance):
     return levels
 
 
-def _remove_tie(function, step):
-    """Take a level between two others that only a few numbers have from a step: such a number counts as the higher level."""
+def _remove_tie(function, step, narrow):
+    """Take a level between two others that only a few numbers, or an interval of the width `narrow`, have from a step.
+
+    Such a number counts as the higher level. Intervals arise around 0, where two summands cancel and absorb it.
+    """
     lower, upper = step.levels[0], step.levels[-1]
     cutoffs = [lower + (upper - lower) * share for share in (_NEAR, 1 - _NEAR)]
     comparisons = [switching_points(lambda x, c=cutoff: function(x) > c[:, None], len(lower)) for cutoff in cutoffs]
@@ -166,7 +174,9 @@ def _remove_tie(function, step):
     constant = np.isinf(first) | np.isinf(second)
     same = (flips == other_flips) & (~constant | (first == second))
     width = np.where(constant, 0, np.abs(_position(first) - _position(second)))
-    if same.all() and width.max() <= _TIE:
+    with np.errstate(invalid='ignore', over='ignore'):
+        few = (width <= _TIE) | (np.abs(first - second) <= narrow)
+    if (same & few).all():
         step.levels, step.comparisons, step.tie_channels = step.levels[[0, -1]], comparisons[:1], int((width > 0).sum())
         step.upper = comparisons[1]
 
