@@ -69,8 +69,11 @@ def step_of(nodes, constants, tmp_path, channels=CHANNELS):
     return step, computed
 
 
-def require_exact(step, computed, interesting=(), channels=CHANNELS):
-    """Require the levels of the step at numbers of all magnitudes, next to thresholds, at the extremes, and next to given numbers."""
+def require_exact(step, computed, interesting=(), channels=CHANNELS, widest_tie=0):
+    """Require the levels of the step at numbers of all magnitudes, next to thresholds, at the extremes, and next to given numbers.
+
+    A tie is of at most 17 numbers, or of an interval of at most `widest_tie`.
+    """
     bits = np.random.RandomState(0).randint(0, 1 << 32, 4000, np.uint64).astype(np.uint32)
     near = [bits.view(np.float32), np.random.RandomState(1).normal(size=2000).astype(np.float32), SPECIAL]
     numbers = [threshold for threshold, _ in step.comparisons] + ([step.upper[0]] if step.upper else [])
@@ -95,7 +98,7 @@ def require_exact(step, computed, interesting=(), channels=CHANNELS):
         (lower, flip), (upper, upper_flip) = step.comparisons[0], step.upper
         tie = ((source >= lower[:, None]) != flip[:, None]) != ((source >= upper[:, None]) != upper_flip[:, None])
         ties = [row[where] for row, where in zip(source, tie) if where.any()]
-        assert all(len(np.unique(row)) <= 17 or np.ptp(row) < 1e-6 for row in ties)
+        assert all(len(np.unique(row)) <= 17 or np.ptp(row) <= widest_tie for row in ties)
         wrong &= ~tie
     assert not wrong.any(), (source[wrong][:5], y[wrong][:5], expected[wrong][:5])
 
@@ -215,18 +218,11 @@ def test_other_functions_are_not_taken_as_signs(form, tmp_path):
         require_exact(step, computed, [1, 1 + EPSILON, 5000])
 
 
-def test_a_wide_middle_level_is_a_level(tmp_path):
-    step, computed = step_of(SUM_OF_SIGNS, {**THREE, 'b': np.float32(2)}, tmp_path)
-    if step is not None:
-        require_exact(step, computed, [1, 2])
-        assert len(step.levels) == 3
-
-
 def test_an_interval_around_0_that_a_sum_absorbs_is_a_tie(tmp_path):
     """As between two shifts that cancel: the sign of (x + 0.5) - 0.5 is 0 within 2^-25."""
     step, computed = step_of([node('Add', 'x half', 'a'), node('Sub', 'a half', 'b'), node('Sign', 'b')], NUMBERS, tmp_path)
     assert np.array_equal(step.levels, [[-1] * CHANNELS, [1] * CHANNELS]) and step.tie_channels == CHANNELS
-    require_exact(step, computed, [2**-25, -(2**-26)])
+    require_exact(step, computed, [2**-25, -(2**-26)], widest_tie=2**-24)
 
 
 def test_a_dead_zone_is_a_level(tmp_path):
@@ -249,8 +245,8 @@ def test_a_channel_without_the_upper_level_is_not_a_tie(tmp_path):
     """Its sign is 0 or -1, never 1."""
     limit = {'limit': np.array([0, 1, 1], np.float32).reshape(3, 1, 1)}
     step, computed = step_of([node('Sign', 'x', 's'), node('Min', 's limit')], {**NUMBERS, **limit}, tmp_path)
-    if step is not None:
-        require_exact(step, computed)
+    require_exact(step, computed)
+    assert len(step.levels) == 3 and not step.tie_channels
 
 
 # --- random forms -------------------------------------------------------------------------------------------------------------------------
@@ -358,7 +354,8 @@ def test_random_forms_are_recognized_exactly_or_not_at_all(folder, seed):
     nodes, constants = Forms(seed).build()
     step, computed = step_of(nodes, constants, folder)
     if step is not None:
-        require_exact(step, computed, np.concatenate([np.ravel(value) for value in constants.values()]) if constants else ())
+        interesting = np.concatenate([np.ravel(value) for value in constants.values()]) if constants else ()
+        require_exact(step, computed, interesting, widest_tie=1e-6)  # 2^-22 of the largest number of the sample
 
 
 # --- what cannot be negative --------------------------------------------------------------------------------------------------------------
