@@ -7,6 +7,7 @@ import os
 import signal
 
 from results import LATENCY_FILE, TEST_FILE, is_finished, network_prefix
+from study import as_arguments
 from tqdm import tqdm
 
 from bmx_melius import UserError
@@ -23,11 +24,13 @@ PACKED = 'packed'  # prefix of the packed network in the folder of a row
 REPETITIONS, ROUNDS = 100, 10  # of the timing, in one thread
 
 
-def measure_accuracy(runs):
-    """Evaluate the best network of each finished run on the test images of its dataset, if it has any and this was not done before."""
-    waiting = [run for run in runs if is_finished(run.folder) and _test_images(run) and not (run.folder / TEST_FILE).exists()]
+def measure_accuracy(study, runs):
+    """Evaluate the best network of each finished run on the test images, if there are any and this was not done before."""
+    waiting = [run for run in runs if is_finished(run.folder) and not (run.folder / TEST_FILE).exists()]
+    waiting = [run for run in waiting if study.test is not None or _has_test_images(run)]
     for run in tqdm(waiting, desc='test images', disable=None, dynamic_ncols=True):
-        found = _bmx_melius('evaluate', network_prefix(run.folder), run.row.flags['dataset'], '--json')
+        flags = as_arguments(study.test or {})
+        found = _bmx_melius('evaluate', network_prefix(run.folder), run.row.flags['dataset'], *flags, '--json')
         write_json(run.folder / TEST_FILE, json.loads(found))
 
 
@@ -59,7 +62,7 @@ def measure_latency(runs, folder):
     write_json(path, {'processor': processor(), 'threads': 1, 'parameters': measured, 'rows': results})
 
 
-def _test_images(run):
+def _has_test_images(run):
     dataset = DATASETS.get(run.row.flags.get('dataset'))
     return dataset is not None and dataset.has_test_images
 

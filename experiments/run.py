@@ -10,7 +10,7 @@ import sys
 from jobs import Run, run_all
 from measurements import measure_accuracy, measure_latency
 from results import read_run, write_results
-from study import HERE, known_studies, read_study
+from study import HERE, SCALES, known_studies, read_study
 
 from bmx_melius import UserError
 from bmx_melius.arguments import Parser, positive_int
@@ -19,6 +19,7 @@ EPILOG = """\
 examples:
   run.py blocks --quick                               handwritten digits, three seeds, in minutes
   run.py all --quick --jobs 2                         all studies
+  run.py clipping --fashion -- --data-dir FOLDER      a part of Fashion-MNIST, as docs/experiments.md divides it
   run.py methods --quick --rows meliusnet,densenet    some rows of a study, and those that they are compared with
   run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to bmx-melius train
 
@@ -34,14 +35,20 @@ def make_parser():
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'{", ".join(known_studies())}, all, or the path of a .yaml file')
     parser.add_argument('--list', action='store_true', help='list the studies')
     parser.add_argument('--dry-run', action='store_true', help='print the commands without training')
-    parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits or rendered glyphs instead of ImageNet')
+    scale = parser.add_mutually_exclusive_group()
+    for name, images in zip(SCALES, ('handwritten digits or rendered glyphs', 'a part of Fashion-MNIST')):
+        text = f'small networks on {images} instead of ImageNet'
+        scale.add_argument(f'--{name}', dest='scale', action='store_const', const=name, help=text)
     parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: the seeds of the study)')
     parser.add_argument('--rows', type=lambda text: text.split(','), metavar='ROW,ROW', help='only these rows (default: all)')
     parser.add_argument(
         '--jobs', type=positive_int, default=1, metavar='N', help='number of concurrent runs, which share the cores (default: %(default)s)'
     )
     parser.add_argument(
-        '--out', type=pathlib.Path, metavar='DIR', help='output folder (default: out/experiments; with --quick: out/experiments-quick)'
+        '--out',
+        type=pathlib.Path,
+        metavar='DIR',
+        help='output folder (default: out/experiments; with --quick: out/experiments-quick, and so on)',
     )
     return parser
 
@@ -57,9 +64,11 @@ def seeds(text):
 def show_studies():
     """Print the studies in this folder."""
     for name in known_studies():
-        study, quick = read_study(name), read_study(name, quick=True)
+        study = read_study(name)
         print(f'{name}: {study.title}\n  rows: {"; ".join(row.name for row in study.rows)}')
-        print(f'  runs: {_number_of_runs(study)}; with --quick {_number_of_runs(quick)}')
+        scales = [scale for scale in SCALES if name in known_studies(scale)]
+        numbers = [f'with --{scale} {_number_of_runs(read_study(name, scale))}' for scale in scales]
+        print(f'  runs: {"; ".join([_number_of_runs(study), *numbers])}')
 
 
 def _number_of_runs(study):
@@ -111,11 +120,11 @@ def run(options, further):
     if options.list:
         show_studies()
         return 0
-    names = known_studies() if options.studies == ['all'] else options.studies
+    names = known_studies(options.scale) if options.studies == ['all'] else options.studies
     if not names:
         raise UserError(f'no study is given: choose from {", ".join(known_studies())}, or all; see --list')
-    out = (options.out or HERE.parent / 'out' / ('experiments-quick' if options.quick else 'experiments')).resolve()
-    studies = [read_study(name, options.quick) for name in names]
+    out = (options.out or HERE.parent / 'out' / '-'.join(['experiments', *filter(None, [options.scale])])).resolve()
+    studies = [read_study(name, options.scale) for name in names]
     if options.rows:
         studies = [study.only(options.rows) for study in studies]
     if options.dry_run:
@@ -127,7 +136,7 @@ def run(options, further):
     runs = {study.name: final_runs(study, out / study.name, further, options.seeds, tuned[study.name]) for study in studies}
     run_all([one for of_study in runs.values() for one in of_study], options.jobs)
     for study in studies:
-        measure_accuracy(runs[study.name])
+        measure_accuracy(study, runs[study.name])
         if study.latency:
             measure_latency(runs[study.name], out / study.name)
         print(write_results(study, runs[study.name], out / study.name))

@@ -24,8 +24,12 @@ The keys of a file are, for a study on ImageNet:
     Optional. A flag whose value is chosen for each row by trial runs: the value with the best validation accuracy. Its keys are ``flag``,
     ``values`` (those tried; the same number for every row), ``seed`` (of the trial runs; none of the seeds of the study) and, optionally,
     ``flags`` that only the trial runs have, such as a smaller number of epochs.
+``test``
+    Optional. Flags of ``bmx-melius evaluate`` for the test images, where they are not those that come with the dataset.
 ``quick``
     Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
+``fashion``
+    The same for small networks on a part of Fashion-MNIST.
 """
 
 import dataclasses
@@ -41,7 +45,8 @@ from bmx_melius import UserError
 
 HERE = pathlib.Path(__file__).resolve().parent
 KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
-OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict, 'tune': dict}
+OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict, 'tune': dict, 'test': dict}
+SCALES = ('quick', 'fashion')  # keys whose content replaces that for ImageNet
 TUNING_KEYS = {'flag': str, 'values': list, 'seed': int}
 
 
@@ -60,7 +65,7 @@ class StudyRow:
 
     def arguments(self, seed):
         """Return the arguments of ``bmx-melius train`` except --save-dir."""
-        return [*_arguments(self.flags), '--seed', str(seed)]
+        return [*as_arguments(self.flags), '--seed', str(seed)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +86,8 @@ class Tuning:
 class Study:
     """Study: rows to be compared, each trained once with each of its seeds; with `latency` their packed networks are timed.
 
-    `row_seeds` has the number of seeds of rows that are trained with fewer, `tuning` the flag that is chosen for each row, if there is one.
+    `row_seeds` has the number of seeds of rows that are trained with fewer, `tuning` the flag that is chosen for each row, if there is one,
+    `test` the flags of ``bmx-melius evaluate`` for the test images; None: the test images of the dataset, if it has any.
     """
 
     name: str
@@ -91,6 +97,7 @@ class Study:
     latency: bool = False
     row_seeds: Dict[str, int] = dataclasses.field(default_factory=dict)
     tuning: Optional[Tuning] = None
+    test: Optional[Dict[str, object]] = None
 
     def only(self, names):
         """Return the study with only the rows of these names and the baselines of these. Raises `UserError` for an unknown name."""
@@ -107,20 +114,21 @@ class Study:
         return [(row, seed) for seed in seeds for row in self.rows if seed in seeds[: self.row_seeds.get(row.name)]]
 
 
-def known_studies():
-    """Return the names of the studies in this folder, sorted."""
-    return sorted(path.stem for path in HERE.glob('*.yaml'))
+def known_studies(scale=None):
+    """Return the names of the studies in this folder, sorted; with one of `SCALES` only of those that have it."""
+    paths = sorted(HERE.glob('*.yaml'))
+    return [path.stem for path in paths if scale is None or scale in yaml.safe_load(path.read_text(encoding='utf-8'))]
 
 
-def read_study(name, quick=False):
+def read_study(name, scale=None):
     """Read a study.
 
     Parameters
     ----------
     name : str
         One of `known_studies`, or the path of a YAML file.
-    quick : bool
-        Use the settings under the key ``quick``.
+    scale : str, optional
+        One of `SCALES`: use the settings under this key.
 
     Raises
     ------
@@ -134,12 +142,12 @@ def read_study(name, quick=False):
         raise UserError(f'there is no study {name}; known: {", ".join(known_studies())}, or give the path of a .yaml file') from error
     except yaml.YAMLError as error:
         raise UserError(f'{path} is not a valid YAML file: {" ".join(str(error).split())}') from error
-    _check(path, content, {**KEYS, **OPTIONAL_KEYS, 'quick': dict}, required=KEYS)
-    if quick:
-        if 'quick' not in content:
-            raise UserError(f'{path} has no key `quick`: run it without --quick, or add one')
-        _check(path, content['quick'], {**KEYS, **OPTIONAL_KEYS})
-        content = {**content, **content['quick'], 'axes': {**content['axes'], **content['quick'].get('axes', {})}}
+    _check(path, content, {**KEYS, **OPTIONAL_KEYS, **dict.fromkeys(SCALES, dict)}, required=KEYS)
+    if scale:
+        if scale not in content:
+            raise UserError(f'{path} has no key `{scale}`: run it without --{scale}, or add one')
+        _check(path, content[scale], {**KEYS, **OPTIONAL_KEYS})
+        content = {**content, **content[scale], 'axes': {**content['axes'], **content[scale].get('axes', {})}}
     axes, compared = content['axes'], content['compare']
     if compared not in axes:
         raise UserError(f'{path}: `compare` must be one of the axes {", ".join(axes)}, not {compared}')
@@ -166,7 +174,16 @@ def read_study(name, quick=False):
         if name not in [row.name for row in rows] or not isinstance(count, int) or count < 1:
             raise UserError(f'{path}: row_seeds: {name}: {count} is not a row with a positive number of seeds')
     tuning = _read_tuning(path, content.get('tune'), content['seeds'])
-    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds, tuning)
+    return Study(
+        path.stem,
+        content['title'],
+        tuple(rows),
+        tuple(content['seeds']),
+        content.get('latency', False),
+        row_seeds,
+        tuning,
+        content.get('test'),
+    )
 
 
 def _read_tuning(path, content, seeds):
@@ -214,7 +231,7 @@ def _merged(flags, others):
     return merged
 
 
-def _arguments(flags):
+def as_arguments(flags):
     """Yield the command-line arguments for a mapping of flags."""
     for name, value in flags.items():
         if value is False:

@@ -1,10 +1,10 @@
 """Set aside images for choices: of a dataset in MNIST's format, write one whose test images are part of its training images.
 
-    python tools/split_mnist.py FOLDER OUTPUT [--validation N]
+    python tools/split_mnist.py FOLDER OUTPUT [--validation N] [--training N]
 
 FOLDER has the four files of MNIST or Fashion-MNIST, of which the test images are not read. N training images of each class, drawn with
-seed 0, become the test images of OUTPUT, the others its training images, both in the order of FOLDER. `bmx-melius train --data-dir OUTPUT`
-then selects the best epoch on images that are not those of the final evaluation.
+seed 0, become the test images of OUTPUT, the others, or with --training N of each class, its training images, both in the order of
+FOLDER. `bmx-melius train --data-dir OUTPUT` then selects the best epoch on images that are not those of the final evaluation.
 """
 
 import argparse
@@ -29,17 +29,22 @@ def write_idx(file, array):
         compressed.write(header + array.astype(np.uint8).tobytes())
 
 
-def split(folder, output, validation):
+def split(folder, output, validation, training=None):
     """Write the four files of the split to the folder `output`, which is made; return the numbers of training and validation images."""
     images, labels = open_mnist(folder).train[:]
     images, labels = images.asnumpy()[..., 0], np.asarray(labels)
     random = np.random.RandomState(0)
-    chosen = np.sort(np.concatenate([random.permutation(np.flatnonzero(labels == c))[:validation] for c in np.unique(labels)]))
+    shuffled = [random.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    end = None if training is None else validation + training
+    chosen = {
+        True: np.sort(np.concatenate([numbers[validation:end] for numbers in shuffled])),
+        False: np.sort(np.concatenate([numbers[:validation] for numbers in shuffled])),
+    }
     output.mkdir(parents=True, exist_ok=True)
-    for train, numbers in ((True, np.setdiff1d(np.arange(len(labels)), chosen)), (False, chosen)):
+    for train, numbers in chosen.items():
         for name, array in zip(MNIST_FILES[train], (images, labels)):
             write_idx(output / f'{name}.gz', array[numbers])
-    return len(labels) - len(chosen), len(chosen)
+    return len(chosen[True]), len(chosen[False])
 
 
 def main():
@@ -48,9 +53,10 @@ def main():
     parser.add_argument('folder')
     parser.add_argument('output', type=pathlib.Path)
     parser.add_argument('--validation', type=int, default=500, metavar='N', help='images of each class (default: %(default)s)')
+    parser.add_argument('--training', type=int, metavar='N', help='training images of each class (default: all others)')
     arguments = parser.parse_args()
     try:
-        training, validation = split(arguments.folder, arguments.output, arguments.validation)
+        training, validation = split(arguments.folder, arguments.output, arguments.validation, arguments.training)
     except UserError as error:
         sys.exit(f'error: {error}')
     print(f'{arguments.output}: {training:,} training images, {validation:,} validation images')

@@ -47,6 +47,11 @@ def add_parser(commands):
         help='digits, glyphs, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
         '.rec file with an .idx file of the same name',
     )
+    parser.add_argument(
+        '--data-dir',
+        metavar='DIR',
+        help='folder of the files of mnist, fashion-mnist, cifar10 or cifar100 (default: ~/.mxnet/datasets/DATA)',
+    )
     add_val_fraction(
         parser,
         'for a folder with CLASS/*.jpg, evaluate only the validation images of a training with this --val-fraction (default: that of '
@@ -112,7 +117,7 @@ def run(arguments, output):
     if arguments.all_images and arguments.val_fraction:
         raise UserError('--all-images and --val-fraction contradict each other: give one')
     split = None if description is None or arguments.all_images else Split.from_json(description.fields.get('split'), description.source)
-    images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction, split=split)
+    images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction, split=split, data_dir=arguments.data_dir)
     networks = _networks(arguments, exported, description, images, spec)
     classes, names = networks[0].classes, networks[0].class_names
     numbers = images.numbers_in(classes, names)

@@ -19,7 +19,7 @@ import pytest
 import run as runner
 import yaml
 from results import draw_flips, is_finished, summarize
-from study import HERE, known_studies, read_study
+from study import HERE, SCALES, known_studies, read_study
 from support.conversions import imported
 from support.training_runs import accuracy_on_test_digits, description_of, error_of, read_csv
 
@@ -65,20 +65,22 @@ def printed_by(*arguments, status=0):
 # --- files ----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('quick', [False, True], ids=['imagenet', 'quick'])
-@pytest.mark.parametrize('name', known_studies())
-def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_path, capsys):
-    arguments = [name, '--dry-run', '--out', str(tmp_path), *(['--quick'] if quick else [])]
+DATASETS = {None: 'imagenet', 'quick': 'digits', 'fashion': 'fashion-mnist'}
+
+
+@pytest.mark.parametrize('name, scale', [(name, scale) for scale in (None, *SCALES) for name in known_studies(scale)])
+def test_every_command_of_a_study_is_one_that_can_be_trained(name, scale, tmp_path, capsys):
+    arguments = [name, '--dry-run', '--out', str(tmp_path), *([f'--{scale}'] if scale else [])]
     assert runner.main(arguments) == 0
     commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if not line.startswith('# ')]
-    study = read_study(name, quick)
+    study = read_study(name, scale)
     assert len(commands) == len(study.runs()) + len(study.rows) * len(study.tuning.values if study.tuning else ()) > 1
     folders, networks = set(), []
     for _, script, *words in commands:
         assert script == train_imagenet.__file__
         config = parse_options(words, model_zoo)
-        small = 'glyphs' if name == 'methods' else 'digits'
-        assert (config.dataset, config.use_rec) == ((small, False) if quick else ('imagenet', True))
+        dataset = 'glyphs' if (name, scale) == ('methods', 'quick') else DATASETS[scale]
+        assert (config.dataset, config.use_rec) == (dataset, scale is None)
         networks.append(model_arguments(config, classes=10))
         folders.add(config.save_dir)
     assert len(folders) == len(commands)
@@ -88,7 +90,7 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
     names = [row.name for row in study.rows]
     assert len({row.folder for row in study.rows}) == len(names)
     assert all(row.baseline is None or row.baseline in names for row in study.rows) and any(row.baseline for row in study.rows)
-    assert study.seeds == ((1, 2, 3) if quick else (1,))
+    assert study.seeds == ((1, 2, 3) if scale else (1,))
     assert (HERE / f'{name}.yaml').read_text().startswith('# ')  # what of the paper it is
 
 
