@@ -295,8 +295,22 @@ def test_without_a_description_images_are_prepared_as_options_or_the_data_ask(ru
     assert errors == '' and json.loads(output)['input'] == {**DIGITS.to_json(), 'mean': [0], 'std': [1]}
 
 
+def test_the_files_of_a_dataset_are_found_in_the_folder_that_is_given(run, of_digits, tmp_path):
+    labels = np.arange(12, dtype=np.uint8) % 10
+    for part in ('train', 't10k'):
+        (tmp_path / f'{part}-images-idx3-ubyte').write_bytes(struct.pack('>IIII', 2051, 12, 28, 28) + bytes(12 * 28 * 28))
+        (tmp_path / f'{part}-labels-idx1-ubyte').write_bytes(struct.pack('>II', 2049, 12) + labels.tobytes())
+    status, output, _ = run(of_digits[0], 'mnist', '--data-dir', tmp_path, '--json', '--output', tmp_path / 'all.csv')
+    rows = read_csv(tmp_path / 'all.csv')
+    assert status == 0 and [int(row['label']) for row in rows] == labels.tolist()
+    (answer,) = {row['prediction'] for row in rows}  # for black images
+    assert json.loads(output)['top1'] == pytest.approx(np.mean(labels == int(answer)))
+
+
 def test_mistakes_are_one_line(fails, of_digits, of_photos, images, tmp_path):
     net, records = of_photos[0], images / 'rec' / 'val.rec'
+    fails([of_digits[0], 'digits', '--data-dir', tmp_path], '--data-dir', 'not of digits')
+    fails([of_digits[0], 'mnist', '--data-dir', tmp_path], 'train-images-idx3-ubyte')
     fails([tmp_path / 'none', 'digits'], 'none-symbol.json')
     fails([net, tmp_path / 'none'], 'none', 'digits')
     fails([net, 'digits'], 'no class of this name')

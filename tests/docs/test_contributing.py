@@ -129,7 +129,7 @@ USES = [
     (USE_NETWORK, 'meliusnet25'),  # a row
     (USE_NETWORK, 'resnet18_prelu'),  # a unit and a row
     (USE_NETWORK, 'plainnet3'),  # a family of networks, in a file
-    (USE_STUDY, 'thresholds'),  # a file
+    (USE_STUDY, 'activation_bits'),  # a file
     (USE_PROTOCOL, 'long'),  # a row
     (USE_QUANTIZER, 'tanh_sign'),  # a row: it is trained and packed
     (USE_ONNX_OPERATOR, 'celu'),  # a function: it is imported

@@ -82,7 +82,7 @@ def test_comments_stand_above_commands(name):
 FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
 PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
 # What the recipes of CONTRIBUTING.md create (test_contributing.py follows them), and a file of MXNet.
-ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/thresholds.yaml', 'mxnet/tools/launch.py']
+ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/activation_bits.yaml', 'mxnet/tools/launch.py']
 
 
 @pytest.mark.parametrize('name', DOCUMENTS)

@@ -6,10 +6,12 @@ import tarfile
 
 import numpy as np
 import pytest
+from split_mnist import split
 
 import model_zoo
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.opening import open_images, open_source
+from bmx_melius.data.small_images import open_mnist
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
 from bmx_melius.training.options.parsing import parse_options
@@ -136,6 +138,26 @@ def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
     images = open_images('cifar100', DATASETS['cifar100'].input, threads=1)
     assert len(images) == VALIDATION and images.class_names == list(DATASETS['cifar100'].class_names)
     np.testing.assert_array_equal(images.dataset[3][0].asnumpy(), data[1][0][3].transpose(1, 2, 0))
+
+
+def test_images_are_set_aside_for_choices_and_none_is_of_both_parts(tmp_path):
+    of_all = write(tmp_path / 'all', 'mnist')[0][0][:, 0]
+    labels_of_all = np.arange(TRAIN) % 10
+    (tmp_path / 'all' / MNIST[1]).write_bytes(struct.pack('>II', 2049, TRAIN) + labels_of_all.astype(np.uint8).tobytes())
+    assert split(tmp_path / 'all', tmp_path / 'split', validation=2) == (TRAIN - 20, 20)
+    assert split(tmp_path / 'all', tmp_path / 'less', validation=1, training=1) == (10, 10)
+    for name, of_each_class in (('split', 2), ('less', 1)):
+        found, places = open_mnist(tmp_path / name), []
+        for part in (found.train, found.evaluation):
+            images, labels = part[:]
+            assert np.array_equal(np.bincount(labels), np.full(10, of_each_class))
+            equal = (images.asnumpy()[:, None, ..., 0] == of_all).all((2, 3))  # images of the part, images of all
+            assert np.array_equal(equal.sum(1), np.ones(len(images))) and np.array_equal(labels_of_all[equal.argmax(1)], labels)
+            assert (np.diff(equal.argmax(1)) > 0).all()  # in the order of the files
+            places += equal.argmax(1).tolist()
+        assert len(set(places)) == len(places)
+    with pytest.raises(UserError, match='has only 4 images: choose fewer'):
+        split(tmp_path / 'all', tmp_path / 'none', validation=2, training=3)
 
 
 @pytest.mark.parametrize(
