@@ -98,7 +98,7 @@ class Planes:
         return len(self.midpoints)
 
 
-def _by_step(levels):
+def by_step(levels):
     """Group the levels, except the first one, by their difference from the one below; return (difference, [index from 0 on]) of each."""
     groups = []
     for index, step in enumerate(np.diff(levels)):
@@ -198,7 +198,7 @@ class Builder:
     def _real_levels(self, entry):
         """Add the float32 value of an entry with few levels: of the numbers of its levels, or if their distances differ of its planes."""
         x, levels, comparisons = self._steps[entry]
-        counted = _counted(comparisons) if len(_by_step(levels)) == 1 else None
+        counted = _counted(comparisons) if len(by_step(levels)) == 1 else None
         if counted is None:
             return self._sum_of_planes(*self.planes(entry, levels))
         self._counts[entry] = self.add('multi_threshold', [x], counted, thresholds=len(comparisons))
@@ -206,7 +206,7 @@ class Builder:
 
     def _add_planes(self, entry, x, levels, comparisons):
         planes = []
-        for step, indices in _by_step(levels):
+        for step, indices in by_step(levels):
             thresholds, flips = (np.concatenate(arrays) for arrays in zip(*(comparisons[index] for index in indices)))
             repeated = self.add('concat', [x] * len(indices)) if len(indices) > 1 else x
             bits = self.add('threshold', [repeated], {'threshold': thresholds, 'flip': flips})

@@ -194,8 +194,9 @@ def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, 
         (lambda: bmx.BinaryConv2D(16, 3, padding=1, quantization='scaled_sign'), 1),
         (lambda: DoReFaConv2D(16, 3, 1, 1, bits=1), 1),
         (lambda: DoReFaConv2D(16, 3, 2, 1, bits=1, activation_bits=2), 1),
-        (lambda: DoReFaConv2D(16, 3, 1, 1, bits=1, activation_bits=4), 1),
+        (lambda: DoReFaConv2D(16, 3, 1, 1, bits=1, activation_bits=3), 1),
         (lambda: LowBitConv2D(16, 3, 1, 1, activation_bits=3, pad_value=-1, no_offset=False), 2),
+        (lambda: LowBitConv2D(16, 3, 1, 1, activation_bits=4, pad_value=-1, no_offset=False), 2),  # -1 is no level: no sum of integers
     ],
 )
 def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, convolutions, pack_whole):
@@ -234,7 +235,7 @@ def test_a_value_of_two_bits_may_be_read_by_other_operators(activation, pack_who
     'activation, planes',
     [
         (lambda: bmx.QActivation(2, 'round'), [3]),
-        (lambda: bmx.QActivation(4, 'round'), [15]),
+        (lambda: bmx.QActivation(3, 'round'), [7]),
         (lambda: bmx.QActivation(2, 'hwgq'), [3]),
         (lq_activation, [2, 1]),
     ],
@@ -338,13 +339,20 @@ def test_a_cancelled_gradient_of_real_activations_leaves_no_operation(pack_whole
     assert names[0] == names[1] and names[0][-2:] == ['threshold', 'binary_conv']
 
 
-def test_an_activation_of_four_bits_that_layers_of_one_and_of_two_bits_read_is_packed_for_the_former(pack):
+def test_an_activation_of_three_bits_that_layers_of_one_and_of_two_bits_read_has_planes_for_the_former(pack):
     two = bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
     one = bmx.QConv2D(CHANNELS, 3, padding=1, pad_value=0, no_offset=True)
     both = HybridConcurrent(axis=1)
     both.add(one, two)
-    report, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(4, 'round'), both), SHAPE)
-    assert list(report.integer_bits.values()) == [(2, 4)] and report.binary_layers == 1
+    report, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(3, 'round'), both), SHAPE)
+    assert list(report.integer_bits.values()) == [(2, 3)] and report.binary_layers == 1
+
+
+def test_an_activation_of_four_bits_is_counted_for_layers_of_one_bit_whose_planes_would_take_longer(pack_whole):
+    program, report = pack_whole(sequence(nn.BatchNorm(), DoReFaConv2D(16, 3, 1, 1, bits=1, activation_bits=4)), SHAPE)
+    assert list(report.integer_bits.values()) == [(1, 4)]
+    assert {'multi_threshold', 'level_int8_conv'} < {*names_of(program)} and 'binary_conv' not in names_of(program)
+    assert report.verification.largest_deviation < 2e-6
 
 
 @pytest.mark.parametrize(

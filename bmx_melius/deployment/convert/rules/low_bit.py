@@ -32,8 +32,8 @@ from ....analysis.counting import marked_bits
 from ....graph.operations import Convolution
 from ....nn import marks
 from ...program.operations import SIDES
-from ..builder import UnsupportedError, as_float32, is_3d
-from ..network import MAX_BITS, is_sign
+from ..builder import UnsupportedError, as_float32, by_step, is_3d
+from ..network import MAX_BITS, MAX_PRODUCTS, is_sign
 from ..weight_levels import WeightParts, weight_parts
 from .attributes import POINT, of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
@@ -167,9 +167,15 @@ def _has_planes(network, node, x, levels, attributes):
     if bits > 1 and (bits > MAX_BITS or node.marks.get('method') not in _WEIGHTS_OF_BITS):
         return False
     if levels:
-        return (bits == 1 or len(levels) <= 2**MAX_BITS) and (len(levels) == 2 or attributes['groups'] == 1)
+        few = bits * (len(levels) - 1) <= MAX_PRODUCTS or (bits == 1 and not _are_integers(levels, node))
+        return few and (len(levels) == 2 or attributes['groups'] == 1)
     signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
     return signs and not is_sign(node) and (not _pads(node) or pad_value_of(node) in (-1, 0, 1))
+
+
+def _are_integers(levels, node):
+    """Return whether the levels that a layer reads, and what it pads them with, are multiples of one number (`integer_layers`)."""
+    return len(by_step(levels)) == 1 and (not _pads(node) or pad_value_of(node) == 0)
 
 
 def _pads(node):
