@@ -205,6 +205,7 @@ def main():
     if unknown := set(arguments.names) - set(NETWORKS):
         parser.error(f'unknown networks: {", ".join(sorted(unknown))}')
     torch.set_num_threads(1)
+    os.environ.setdefault('BMX_MELIUS_MEMORY_LIMIT', str(20 << 30))  # BNext-L has 1.3 GB, and as many numbers between its layers
     header = ['network', 'input', 'binary layers', 'ONNX (MB)', 'packed (MB)', 'packed, int8 (MB)', 'import']
     header += ['PyTorch (ms)', 'ONNX Runtime (ms)', 'packed (ms)', 'packed, int8 (ms)', 'MobileNet int8, ONNX Runtime (ms)']
     header += ['PyTorch / packed', 'ONNX Runtime / packed', 'difference']

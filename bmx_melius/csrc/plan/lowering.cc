@@ -114,7 +114,7 @@ class Lowering {
             case Op::expand:
                 return expand_step(source(group), a.low, output(group));
             case Op::avg_pool:
-                return average_pool_step(source(group), a, group.result, output(group));
+                return average_pool_step(kernels_.floats, source(group), a, group.result, output(group));
             case Op::multi_threshold:
                 return multi_threshold_step(kernels_.int8, source(group), counted_of(i), output(group));
             case Op::integer_mean:

@@ -21,6 +21,21 @@ void for_each_slab(const Memory& memory, const Source& source, const Visit& visi
     }
 }
 
+// Divides sums of so many numbers by their number. The inverse of a power of two is exact, and multiplies faster.
+void divide(float* sums, int channels, int64_t count) {
+    const float counted = static_cast<float>(count);
+    if ((count & (count - 1)) == 0) {
+        const float inverse = 1 / counted;
+        for (int c = 0; c < channels; c++) {
+            sums[c] *= inverse;
+        }
+        return;
+    }
+    for (int c = 0; c < channels; c++) {
+        sums[c] /= counted;
+    }
+}
+
 // Copies rows `begin` to `end` - 1 from pixels to planes of channels.
 template <class From, class To>
 void pixels_to_planes(const From* from, const View& view, const Value& map, int begin, int end, To* to) {
@@ -89,30 +104,28 @@ StepPtr pool_step(const FloatKernels* kernels, Source source, const PoolWindow& 
         [=](const std::vector<Value>&, int threads) { return threads * window.offsets_bytes(); });
 }
 
-StepPtr average_pool_step(Source source, const Attributes& a, int number, Slab whole) {
+StepPtr average_pool_step(const FloatKernels* kernels, Source source, const Attributes& a, int number, Slab whole) {
     return function_step([=, channels = source.channels()](const Memory& memory, const Team& team, int) {
         const Value& map = memory.value(source.value);
         const Value& result = memory.value(number);
         const View output = memory.view(whole);
+        const Epilogue unchanged = {nullptr, nullptr, false};
         for (int y = team.begin(result.height); y < team.end(result.height); y++) {
             for (int x = 0; x < result.width; x++) {
                 const AverageWindow window = average_window(a, map, y, x);
                 float* sums = floats(output.at(y * output.row + x * output.pixel));
                 std::fill_n(sums, channels, 0.0f);
-                for_each_slab(memory, source, [&](const auto* from, const View& view, int channel) {
+                int channel = 0;
+                for (const Slab& slab : source.slabs) {
+                    const View view = memory.view(slab);
                     for (int64_t i = window.top; i < window.bottom; i++) {
-                        for (int64_t j = window.left; j < window.right; j++) {
-                            const auto* pixel = from + i * view.row + j * view.pixel;
-                            for (int c = 0; c < view.channels; c++) {
-                                sums[channel + c] += static_cast<float>(pixel[c]);
-                            }
-                        }
+                        kernels->sum_pixels(view.type, view.at(i * view.row + window.left * view.pixel), view.pixel,
+                                            static_cast<int>(window.right - window.left), view.channels, unchanged,
+                                            sums + channel);
                     }
-                });
-                const float counted = static_cast<float>(window.count);
-                for (int c = 0; c < channels; c++) {
-                    sums[c] /= counted;
+                    channel += slab.channels;
                 }
+                divide(sums, channels, window.count);
             }
         }
     });

@@ -15,7 +15,8 @@ StepPtr output_step(const FloatKernels* kernels, Source source, int output);
 StepPtr pool_step(const FloatKernels* kernels, Source source, const PoolWindow& window, Normalization normalization,
                   int result, Slab output);
 
-StepPtr average_pool_step(Source source, const Attributes& attributes, int result, Slab output);
+StepPtr average_pool_step(const FloatKernels* kernels, Source source, const Attributes& attributes, int result,
+                          Slab output);
 
 // Global average pooling of a value, normalized and with ReLU if there is one.
 StepPtr global_pool_step(const FloatKernels* kernels, Source source, Normalization normalization, Slab output);

@@ -20,9 +20,9 @@ import numpy as np
 from ..program.by_operation import ByOperation
 from ..program.limits import MAX_INT8_WEIGHTS
 from ..program.operation_table import MAX_BYTE, MAX_SUM, OFFSET_SHIFT, OPERATIONS, PADDING
-from ..program.operations import FLOAT, Operation
-from ..program.program import Program
+from ..program.operations import FLOAT
 from .few_levels import smaller_levels
+from .rewriting import Rewriting
 
 _EQUAL = 1e-5  # scales that differ by less, relative, are equal up to rounding, and a level of zero by less is an integer
 _MAX_WEIGHT = 127
@@ -59,53 +59,10 @@ def with_integer_layers(program):
     bits : dict of int to int
         Number of a value of the new program that such a layer reads -> its bits.
     """
-    rewriting = _Rewriting(program)
+    rewriting = Rewriting(program)
     made, number_of, final = rewriting.run(_INTEGERS_OF)
-    read = {x.number: x.high.bit_length() for x in rewriting.integers.values()}
+    read = {x.number: x.high.bit_length() for x in rewriting.known.values()}
     return made, number_of, {final[number]: bits for number, bits in read.items() if number in final}
-
-
-class _Rewriting:
-    """A new program, operation by operation, with what is known of the integers behind its values."""
-
-    def __init__(self, program):
-        self._old, self.operations = program, []
-        self.number_of = {number: number for number in range(len(program.inputs))}
-        self.integers = {}  # number in the old program -> what stands for the value
-
-    def emit(self, name, inputs, attributes=None, arrays=None):
-        """Add an operation; return the number of its result."""
-        self.operations.append(Operation(name, tuple(inputs), attributes or {}, arrays or {}))
-        return len(self._old.inputs) + len(self.operations) - 1
-
-    def copy(self, operation, inputs):
-        """Add an operation on other inputs; return the number of its result."""
-        return self.emit(operation.name, inputs, operation.attributes, operation.arrays)
-
-    def run(self, rules):
-        """Add all operations, those of `rules` by these, and drop what nothing reads; see `_without_dead`."""
-        first = len(self._old.inputs)
-        for number, operation in enumerate(self._old.operations, first):
-            rule, inputs = rules.get(operation.name), [self.integers.get(source) for source in operation.inputs]
-            made = rule(self, number, operation, inputs) if rule else None
-            if made is None:
-                made = self.copy(operation, [self.number_of[source] for source in operation.inputs])
-            self.number_of[number] = made
-        return _without_dead(self._old.inputs, self.operations, [self.number_of[number] for number in self._old.outputs], self.number_of)
-
-
-def _without_dead(inputs, operations, outputs, number_of):
-    """Return the program of the operations on which outputs depend, old numbers -> its numbers, and numbers before -> its numbers."""
-    read, kept, first = set(outputs), [], len(inputs)
-    for number, operation in reversed(list(enumerate(operations, first))):
-        if number in read:
-            read.update(operation.inputs)
-            kept.append((number, operation))
-    final = {number: number for number in range(first)}
-    final.update({number: first + position for position, (number, _) in enumerate(kept[::-1])})
-    operations = [dataclasses.replace(each, inputs=tuple(final[source] for source in each.inputs)) for _, each in kept[::-1]]
-    program = Program(inputs, operations, [final[number] for number in outputs])
-    return program, {old: final[new] for old, new in number_of.items() if new in final}, final
 
 
 _INTEGERS_OF = ByOperation()  # (rewriting, number, operation, integers of its inputs or None) -> number of its result, or None: as it was
@@ -114,7 +71,7 @@ _INTEGERS_OF = ByOperation()  # (rewriting, number, operation, integers of its i
 @_INTEGERS_OF.of('multi_threshold')
 def _multi_threshold(rewriting, number, operation, _):
     made = rewriting.copy(operation, [rewriting.number_of[operation.inputs[0]]])
-    rewriting.integers[number] = _Integers(made, operation.attributes['thresholds'])
+    rewriting.known[number] = _Integers(made, operation.attributes['thresholds'])
     return made
 
 
@@ -123,7 +80,7 @@ def _affine(rewriting, number, operation, inputs):
     scale, shift = (operation.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
     if inputs[0] and scale[0] > 0 and np.ptp(scale) == np.ptp(shift) == 0:
         x = inputs[0]
-        rewriting.integers[number] = dataclasses.replace(x, scale=x.scale * scale[0], shift=x.shift * scale[0] + shift[0])
+        rewriting.known[number] = dataclasses.replace(x, scale=x.scale * scale[0], shift=x.shift * scale[0] + shift[0])
 
 
 @_INTEGERS_OF.of('relu', 'clip')
@@ -133,14 +90,14 @@ def _limits(rewriting, number, operation, inputs):
     if inputs[0]:
         tolerance, smallest = _EQUAL * inputs[0].scale, inputs[0].shift
         if low.max() <= smallest + tolerance and high.min() >= smallest + inputs[0].high * inputs[0].scale - tolerance:
-            rewriting.integers[number] = inputs[0]
+            rewriting.known[number] = inputs[0]
 
 
 @_INTEGERS_OF.of('max_pool', 'global_max_pool', 'flatten', 'unflatten', 'slice', 'shuffle', 'concat')
 def _moves(rewriting, number, operation, inputs):
     if all(inputs) and all(inputs[0].stands_for_same(other) for other in inputs[1:]):
         moved = rewriting.copy(operation, [x.number for x in inputs])
-        rewriting.integers[number] = dataclasses.replace(inputs[0], number=moved, high=max(x.high for x in inputs))
+        rewriting.known[number] = dataclasses.replace(inputs[0], number=moved, high=max(x.high for x in inputs))
 
 
 @_INTEGERS_OF.of('conv')
@@ -211,7 +168,7 @@ def with_thresholds_of_sums(program):
     A sum reaches an integer threshold if and only if the number that ``affine`` computes from it in float32, rounding twice, reaches the
     threshold before. Returns the numbers of values as well, like `with_integer_layers`.
     """
-    return _Rewriting(program).run(_SUMS_OF)[:2]
+    return Rewriting(program).run(_SUMS_OF)[:2]
 
 
 _SUMS_OF = ByOperation()  # like `_INTEGERS_OF`
@@ -221,20 +178,20 @@ _SUMS_OF = ByOperation()  # like `_INTEGERS_OF`
 def _sums_of_layer(rewriting, number, operation, _):
     made = rewriting.copy(operation, [rewriting.number_of[operation.inputs[0]]])
     filters = operation.attributes['out_channels']
-    rewriting.integers[number] = _Sums(made, np.ones(filters, FLOAT), np.zeros(filters, FLOAT))
+    rewriting.known[number] = _Sums(made, np.ones(filters, FLOAT), np.zeros(filters, FLOAT))
     return made
 
 
 @_SUMS_OF.of('affine')
 def _scaled_sums(rewriting, number, operation, inputs):
     if inputs[0] and (inputs[0].scale == 1).all() and not inputs[0].shift.any():
-        rewriting.integers[number] = _Sums(inputs[0].number, operation.arrays['scale'], operation.arrays['shift'])
+        rewriting.known[number] = _Sums(inputs[0].number, operation.arrays['scale'], operation.arrays['shift'])
 
 
 @_SUMS_OF.of('max_pool', 'global_max_pool')
 def _largest_sums(rewriting, number, operation, inputs):
     if inputs[0] and (inputs[0].scale >= 0).all():
-        rewriting.integers[number] = dataclasses.replace(inputs[0], number=rewriting.copy(operation, [inputs[0].number]))
+        rewriting.known[number] = dataclasses.replace(inputs[0], number=rewriting.copy(operation, [inputs[0].number]))
 
 
 @_SUMS_OF.of('threshold', 'multi_threshold')

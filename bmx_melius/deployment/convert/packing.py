@@ -6,7 +6,7 @@ The steps are:
 network       read the graph and check the parameters and the input shapes against it (`network`, of MXNet: `traced_network`)
 comparisons   find what each sign compares, with the rounding of the network's framework (`thresholds`, for MXNet `batch_norms`)
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
-programs      lower these nodes to programs (`lowering.lower`, `folding`, `few_levels`)
+programs      lower these nodes to programs (`lowering.lower`, `folding`, `global_means`, `integer_layers`, `few_levels`)
 verification  compare the programs with the framework (`verification`)
 quantization  replace real-valued layers by integer layers, if calibration images are given (`calibration`, `quantization`)
 assembly      write a symbol of packed operators and unconverted nodes (`assembly`)
@@ -30,6 +30,7 @@ from . import folding
 from .assembly import assemble
 from .calibration import MIN_CORRELATION, quantized
 from .few_levels import with_levels
+from .global_means import with_means_of_summands
 from .integer_layers import with_integer_layers, with_thresholds_of_sums
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
@@ -122,6 +123,7 @@ def _pack(network, verification, half, calibration):
     programs, words = {}, {}
     for region, lowered in lowered_regions.items():
         lowered = _renumbered(lowered, *folding.fold_affines(lowered.program, into_convolutions=not half))
+        lowered = _renumbered(lowered, *with_means_of_summands(lowered.program))
         lowered = _with_integer_layers(lowered)
         program = with_levels(lowered.program, half)
         words[region] = (folding.halve(program) if half else program).to_words()

@@ -137,7 +137,7 @@ class Evaluator:
             shapes = ', '.join(map(str, self.shapes.values()))
             raise UserError(
                 f'{self.model.path} is refused: for an input of {shapes}, its values and constants have {taken} bytes, of which an import '
-                f'needs {_COPIES} times as many: more than {memory_limit()} bytes, the limit ({MEMORY_VARIABLE})'
+                f'needs {_COPIES} times as many: more than {memory_limit()} bytes, the limit: set {MEMORY_VARIABLE} to allow more'
             )
 
     def require_numbers(self):

@@ -15,7 +15,7 @@ from ...errors import UserError, is_printable, last_line
 from ...files.other_formats import other_format
 from . import forms, qonnx
 
-MAX_BYTES = 1 << 30  # of a file with its external data
+MAX_BYTES = (1 << 31) - 1  # of a file with its external data: what Protobuf reads
 MAX_NODES = 1 << 14
 MAX_NAME = 1 << 12  # characters
 MAX_RANK = 8

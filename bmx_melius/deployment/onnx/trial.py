@@ -28,7 +28,7 @@ from .reading_back import read_back
 from .stored_programs import stored_program
 
 MAX_SECONDS = 60  # of processor time, to read a model and compute it once
-_OUT_OF_MEMORY = ('Failed to allocate memory', 'bad allocation', 'bad_alloc')  # of ONNX Runtime
+_OUT_OF_MEMORY = ('Failed to allocate memory', 'bad allocation', 'bad_alloc', 'Failed to serialize proto')  # of ONNX Runtime and Protobuf
 
 
 def tried(path, input_shape, outputs=None):
@@ -134,7 +134,7 @@ def hand_over(stream, question, memory, seconds):
         refusal = '' if any(message in str(error) for message in _OUT_OF_MEMORY) else str(error)
     except MemoryError:
         refusal = ''
-    limits = f'to read it and compute it once takes more than {memory} bytes, the limit ({MEMORY_VARIABLE})'
+    limits = f'to read it and compute it once takes more than {memory} bytes, the limit: set {MEMORY_VARIABLE} to allow more'
     _write(stream, {'refusal': refusal or f'{question[0]} is refused: {limits}'})
 
 
