@@ -146,5 +146,4 @@ def _fetch(options, get_model, model):
 
 
 def _describe_pretrained(options):
-    source = 'GluonCV' if options.use_pretrained is True else options.use_pretrained
-    return f'{options.model} of {source}'
+    return f'the weights of {options.model}' + ('' if options.use_pretrained is True else f' of {options.use_pretrained}')

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import re
 import shutil
 
 import gluoncv
@@ -75,6 +76,11 @@ def test_packed_network_and_training_weights_agree_with_the_weights_of_the_run(f
     kinds = {name: array.dtype for name, array in arrays.items()}
     assert {kind for name, kind in kinds.items() if 'qconv' in name} == {np.dtype('float16')}
     assert {kind for name, kind in kinds.items() if 'qconv' not in name} == {np.dtype('float32')}
+
+
+def test_fine_tuning_begins_with_the_weights_that_ship(folder, tmp_path, capsys):
+    train('--model', NAME, '--dataset', 'digits', '--use-pretrained', '--dry-run', '--save-dir', str(tmp_path / 'run'))
+    assert re.search(rf'weights +the weights of {NAME}: all parameters are loaded', capsys.readouterr().out)
 
 
 def test_the_row_has_the_accuracy_of_the_packed_network_and_its_interval(folder):

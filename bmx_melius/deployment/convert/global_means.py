@@ -9,11 +9,12 @@ The means are those of maps that exist anyway, and the map of the sum is never m
 
 import collections
 
+from ..program.by_operation import ByOperation
 from ..program.operation_table import PADDING
 from .rewriting import Rewriting
 
-_POOLING = 'global_avg_pool'
-_POINTS = (_POOLING, 'global_max_pool', 'unflatten')  # make maps of one pixel
+_POINTS = ('global', 'map')  # shapes of results that are maps of one pixel
+_SUMMANDS = ByOperation()  # (operation, numbers of maps of one pixel) -> the maps of which the result is the sum, or a multiple
 
 
 def with_means_of_summands(program):
@@ -29,7 +30,7 @@ def with_means_of_summands(program):
     number_of : dict of int to int
         Old number -> new number of each remaining value.
     """
-    return Rewriting(program).run({_POOLING: _Means(program).mean_of})[:2]
+    return Rewriting(program).run({'global_avg_pool': _Means(program).mean_of})[:2]
 
 
 class _Means:
@@ -44,7 +45,7 @@ class _Means:
         self._points = set()
         for number, operation in self._operations.items():
             same = operation.row.elementwise or _reads_single_pixels(operation)
-            if operation.name in _POINTS or same and self._points.issuperset(operation.inputs):
+            if operation.row.shape in _POINTS or same and self._points.issuperset(operation.inputs):
                 self._points.add(number)
 
     def mean_of(self, rewriting, _, operation, __):
@@ -77,11 +78,8 @@ class _Means:
     def _summands(self, number):
         """Return the maps of which a value is the sum, or a multiple; none for other values."""
         operation = self._operations.get(number)
-        if operation is None:
-            return ()
-        if operation.name in ('affine', 'add'):
-            return operation.inputs
-        return operation.inputs[:1] if operation.name == 'multiply' and operation.inputs[1] in self._points else ()
+        rule = operation and _SUMMANDS.get(operation.name)
+        return rule(operation, self._points) if rule else ()
 
     def _mean(self, rewriting, number):
         if number not in self._made:
@@ -96,3 +94,13 @@ def _reads_single_pixels(operation):
     """Return whether each pixel of the result of an operation is computed from one pixel at the same place."""
     geometry = operation.attributes
     return geometry.get('kernel_h') == geometry.get('kernel_w') == 1 and not any(geometry[side] for side in PADDING)
+
+
+@_SUMMANDS.of('affine', 'add')
+def _all_inputs(operation, _):
+    return operation.inputs
+
+
+@_SUMMANDS.of('multiply')
+def _first_factor(operation, points):
+    return operation.inputs[:1] if operation.inputs[1] in points else ()

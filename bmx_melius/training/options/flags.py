@@ -189,9 +189,9 @@ def _add_network_flags(group, zoo):
         group,
         zoo,
         '--use-pretrained',
-        'start from published weights of SOURCE, which define options of the network (see docs/importing.md); without SOURCE from '
-        'weights of GluonCV for its networks (this project has published none); downloaded. For data of another number of classes '
-        'the output layer is newly initialized',
+        'start from published weights of SOURCE, which define options of the network (see docs/importing.md); without SOURCE from the '
+        'weights of networks that ship with them, such as meliusnet_fashion, or of GluonCV for its networks; others than those that ship '
+        'are downloaded. For data of another number of classes the output layer is newly initialized',
     )
     group.add_argument(
         '--initialization',

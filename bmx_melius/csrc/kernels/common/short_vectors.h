@@ -36,9 +36,11 @@ template <class Lanes, class T>
     return lanes;
 }
 
-// (GCC 12 converts the halves of vectors of 256 bits one after the other.)
+// (GCC 12 converts the halves of vectors one after the other.)
 [[gnu::always_inline]] inline LaneIntegers nearest_lanes(const int16_t* x) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX512F__)
+    return (LaneIntegers)_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+#elif defined(__AVX2__)
     return (LaneIntegers)_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 #else
     return __builtin_convertvector(load_lanes<LaneShorts>(x), LaneIntegers);
@@ -160,20 +162,26 @@ int shorts_of_channels(const ShortsRow& row, const T* x) {
     return upper > -most ? upper : -most;
 }
 
-// Means of a vector of channels. Sums and quotients are computed with 32 bits and as doubles, which is exact: a
-// quotient of integers below 2^53 is rounded to the next larger integer only if it is that.
+// Stores the sums of a vector of channels. (Inlined where its result is divided, GCC 12 stores it after each addition.)
 template <class T>
-void mean_of_lanes(const MeanWindow& window, const T* x, int channel) {
+[[gnu::noinline]] void sum_lanes(const MeanWindow& window, const T* x, int32_t* stored) {
     LaneIntegers sums = {};
     for (int row = 0; row < window.rows; ++row) {
-        const T* from = x + row * window.x_row + channel;
+        const T* from = x + row * window.x_row;
         for (int column = 0; column < window.columns; ++column, from += window.x_pixel) {
             sums += limited_lanes(from);
         }
     }
-    const double scale = 2.0 * (1 << window.fraction_bits), count = static_cast<double>(window.count);
+    std::memcpy(stored, &sums, sizeof sums);
+}
+
+// Means of a vector of channels. Sums and quotients are computed with 32 bits and as doubles, which is exact: a
+// quotient of integers below 2^53 is rounded to the next larger integer only if it is that.
+template <class T>
+void mean_of_lanes(const MeanWindow& window, const T* x, int channel) {
     int32_t stored[kShortLanes];
-    std::memcpy(stored, &sums, sizeof stored);
+    sum_lanes(window, x + channel, stored);
+    const double scale = 2.0 * (1 << window.fraction_bits), count = static_cast<double>(window.count);
     unrolled<2>([&](auto half) BMX_INLINED {
         constexpr int kFirst = decltype(half)::value * (kShortLanes / 2);
         const HalfDoubles sum = __builtin_convertvector(load_lanes<HalfIntegers>(stored + kFirst), HalfDoubles);
