@@ -7,7 +7,6 @@ import os
 import signal
 
 from results import LATENCY_FILE, TEST_FILE, is_finished, network_prefix
-from study import as_arguments
 from tqdm import tqdm
 
 from bmx_melius import UserError
@@ -24,13 +23,16 @@ PACKED = 'packed'  # prefix of the packed network in the folder of a row
 REPETITIONS, ROUNDS = 100, 10  # of the timing, in one thread
 
 
-def measure_accuracy(study, runs):
-    """Evaluate the best network of each finished run on the test images, if there are any and this was not done before."""
+def measure_accuracy(runs, test_dir=None):
+    """Evaluate the best network of each finished run on the test images, if there are any and this was not done before.
+
+    They are those that come with the dataset, or with `test_dir` the test images in this folder of the dataset's files.
+    """
     waiting = [run for run in runs if is_finished(run.folder) and not (run.folder / TEST_FILE).exists()]
-    waiting = [run for run in waiting if study.test is not None or _has_test_images(run)]
+    waiting = [run for run in waiting if test_dir or _has_test_images(run)]
+    folder = ['--data-dir', test_dir] if test_dir else []
     for run in tqdm(waiting, desc='test images', disable=None, dynamic_ncols=True):
-        flags = as_arguments(study.test or {})
-        found = _bmx_melius('evaluate', network_prefix(run.folder), run.row.flags['dataset'], *flags, '--json')
+        found = _bmx_melius('evaluate', network_prefix(run.folder), run.row.flags['dataset'], *folder, '--json')
         write_json(run.folder / TEST_FILE, json.loads(found))
 
 

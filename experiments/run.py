@@ -19,7 +19,7 @@ EPILOG = """\
 examples:
   run.py blocks --quick                               handwritten digits, three seeds, in minutes
   run.py all --quick --jobs 2                         all studies
-  run.py clipping --fashion -- --data-dir FOLDER      a part of Fashion-MNIST, as docs/experiments.md divides it
+  run.py all --fashion --test-dir FOLDER              a part of Fashion-MNIST, as docs/experiments.md divides it
   run.py methods --quick --rows meliusnet,densenet    some rows of a study, and those that they are compared with
   run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to bmx-melius train
 
@@ -39,6 +39,9 @@ def make_parser():
     for name, images in zip(SCALES, ('handwritten digits or rendered glyphs', 'a part of Fashion-MNIST')):
         text = f'small networks on {images} instead of ImageNet'
         scale.add_argument(f'--{name}', dest='scale', action='store_const', const=name, help=text)
+    parser.add_argument(
+        '--test-dir', metavar='DIR', help='folder of the files of Fashion-MNIST, whose test images are evaluated at the end'
+    )
     parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: the seeds of the study)')
     parser.add_argument('--rows', type=lambda text: text.split(','), metavar='ROW,ROW', help='only these rows (default: all)')
     parser.add_argument(
@@ -136,7 +139,7 @@ def run(options, further):
     runs = {study.name: final_runs(study, out / study.name, further, options.seeds, tuned[study.name]) for study in studies}
     run_all([one for of_study in runs.values() for one in of_study], options.jobs)
     for study in studies:
-        measure_accuracy(study, runs[study.name])
+        measure_accuracy(runs[study.name], options.test_dir)
         if study.latency:
             measure_latency(runs[study.name], out / study.name)
         print(write_results(study, runs[study.name], out / study.name))

@@ -24,8 +24,6 @@ The keys of a file are, for a study on ImageNet:
     Optional. A flag whose value is chosen for each row by trial runs: the value with the best validation accuracy. Its keys are ``flag``,
     ``values`` (those tried; the same number for every row), ``seed`` (of the trial runs; none of the seeds of the study) and, optionally,
     ``flags`` that only the trial runs have, such as a smaller number of epochs.
-``test``
-    Optional. Flags of ``bmx-melius evaluate`` for the test images, where they are not those that come with the dataset.
 ``quick``
     Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
 ``fashion``
@@ -45,7 +43,7 @@ from bmx_melius import UserError
 
 HERE = pathlib.Path(__file__).resolve().parent
 KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
-OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict, 'tune': dict, 'test': dict}
+OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict, 'tune': dict}
 SCALES = ('quick', 'fashion')  # keys whose content replaces that for ImageNet
 TUNING_KEYS = {'flag': str, 'values': list, 'seed': int}
 
@@ -65,7 +63,7 @@ class StudyRow:
 
     def arguments(self, seed):
         """Return the arguments of ``bmx-melius train`` except --save-dir."""
-        return [*as_arguments(self.flags), '--seed', str(seed)]
+        return [*_arguments(self.flags), '--seed', str(seed)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +84,7 @@ class Tuning:
 class Study:
     """Study: rows to be compared, each trained once with each of its seeds; with `latency` their packed networks are timed.
 
-    `row_seeds` has the number of seeds of rows that are trained with fewer, `tuning` the flag that is chosen for each row, if there is one,
-    `test` the flags of ``bmx-melius evaluate`` for the test images; None: the test images of the dataset, if it has any.
+    `row_seeds` has the number of seeds of rows that are trained with fewer, `tuning` the flag that is chosen for each row, if there is one.
     """
 
     name: str
@@ -97,7 +94,6 @@ class Study:
     latency: bool = False
     row_seeds: Dict[str, int] = dataclasses.field(default_factory=dict)
     tuning: Optional[Tuning] = None
-    test: Optional[Dict[str, object]] = None
 
     def only(self, names):
         """Return the study with only the rows of these names and the baselines of these. Raises `UserError` for an unknown name."""
@@ -174,16 +170,7 @@ def read_study(name, scale=None):
         if name not in [row.name for row in rows] or not isinstance(count, int) or count < 1:
             raise UserError(f'{path}: row_seeds: {name}: {count} is not a row with a positive number of seeds')
     tuning = _read_tuning(path, content.get('tune'), content['seeds'])
-    return Study(
-        path.stem,
-        content['title'],
-        tuple(rows),
-        tuple(content['seeds']),
-        content.get('latency', False),
-        row_seeds,
-        tuning,
-        content.get('test'),
-    )
+    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds, tuning)
 
 
 def _read_tuning(path, content, seeds):
@@ -231,7 +218,7 @@ def _merged(flags, others):
     return merged
 
 
-def as_arguments(flags):
+def _arguments(flags):
     """Yield the command-line arguments for a mapping of flags."""
     for name, value in flags.items():
         if value is False:

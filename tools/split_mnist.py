@@ -1,9 +1,9 @@
 """Set aside images for choices: of a dataset in MNIST's format, write one whose test images are part of its training images.
 
-    python tools/split_mnist.py FOLDER OUTPUT [--validation N] [--training N]
+    python tools/split_mnist.py FOLDER OUTPUT [--validation N] [--training M]
 
 FOLDER has the four files of MNIST or Fashion-MNIST, of which the test images are not read. N training images of each class, drawn with
-seed 0, become the test images of OUTPUT, the others, or with --training N of each class, its training images, both in the order of
+seed 0, become the test images of OUTPUT, the others, or with --training M of each class, its training images, both in the order of
 FOLDER. `bmx-melius train --data-dir OUTPUT` then selects the best epoch on images that are not those of the final evaluation.
 """
 
@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from bmx_melius.arguments import positive_int  # noqa: E402
 from bmx_melius.data.small_images import MNIST_FILES, open_mnist  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from bmx_melius.files.io import replacing  # noqa: E402
@@ -54,8 +55,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('folder')
     parser.add_argument('output', type=pathlib.Path)
-    parser.add_argument('--validation', type=int, default=500, metavar='N', help='images of each class (default: %(default)s)')
-    parser.add_argument('--training', type=int, metavar='N', help='training images of each class (default: all others)')
+    parser.add_argument('--validation', type=positive_int, default=500, metavar='N', help='images of each class (default: %(default)s)')
+    parser.add_argument('--training', type=positive_int, metavar='M', help='training images of each class (default: all others)')
     arguments = parser.parse_args()
     try:
         training, validation = split(arguments.folder, arguments.output, arguments.validation, arguments.training)

@@ -180,7 +180,7 @@ def open_images(data, spec, threads, val_fraction=None, training=False, split=No
     path = os.path.expanduser(data)
     if val_fraction and (dataset or not os.path.isdir(path)):
         raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, which {data} is not; leave the flag out')
-    if data_dir and not (dataset and dataset.data_dir):
+    if data_dir and not (dataset and dataset.open and dataset.data_dir):
         raise UserError(f'--data-dir {data_dir} is the folder of the files of mnist, fashion-mnist, cifar10 or cifar100, not of {data}')
     if dataset and dataset.open:
         found = dataset.open(os.path.expanduser(data_dir or dataset.data_dir or ''))

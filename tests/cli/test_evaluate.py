@@ -310,6 +310,7 @@ def test_the_files_of_a_dataset_are_found_in_the_folder_that_is_given(run, of_di
 def test_mistakes_are_one_line(fails, of_digits, of_photos, images, tmp_path):
     net, records = of_photos[0], images / 'rec' / 'val.rec'
     fails([of_digits[0], 'digits', '--data-dir', tmp_path], '--data-dir', 'not of digits')
+    fails([of_digits[0], 'imagenet', '--data-dir', tmp_path], '--data-dir', 'not of imagenet')
     fails([of_digits[0], 'mnist', '--data-dir', tmp_path], 'train-images-idx3-ubyte')
     fails([tmp_path / 'none', 'digits'], 'none-symbol.json')
     fails([net, tmp_path / 'none'], 'none', 'digits')

@@ -364,6 +364,18 @@ def test_packed_networks_are_timed_and_the_processor_is_named(finished):
     assert latency['processor'] in printed
 
 
+def test_the_test_images_in_a_given_folder_are_evaluated(monkeypatch, copied_study):
+    study, commands = read_study(str(copied_study / 'tiny.yaml')), []
+    run = jobs.Run(study.rows[0], 3, copied_study / 'tiny' / 'low' / 'seed3', [])
+    (run.folder / 'test.json').unlink()
+    monkeypatch.setattr(measurements, '_bmx_melius', lambda *command: commands.append(command) or '{"top1": 0.5}')
+    measurements.measure_accuracy([run], '/images')
+    ((_, prefix, *words),) = commands
+    assert prefix.startswith(str(run.folder)) and words == ['digits', '--data-dir', '/images', '--json']
+    assert json.loads((run.folder / 'test.json').read_text()) == {'top1': 0.5}
+    assert '--test-dir' in runner.make_parser().format_help()
+
+
 def test_a_measurement_that_fails_is_named_and_an_interrupted_one_stops_the_study(monkeypatch, tmp_path):
     with pytest.raises(UserError, match='evaluate .*none digits: .*none'):
         measurements._bmx_melius('evaluate', tmp_path / 'none', 'digits')

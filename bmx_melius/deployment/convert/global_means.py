@@ -14,7 +14,7 @@ from ..program.operation_table import PADDING
 from .rewriting import Rewriting
 
 _POINTS = ('global', 'map')  # shapes of results that are maps of one pixel
-_SUMMANDS = ByOperation()  # (operation, numbers of maps of one pixel) -> the maps of which the result is the sum, or a multiple
+_SUMMANDS = ByOperation()  # (operation, numbers of maps of one pixel) -> the maps of whose means that of the result consists
 
 
 def with_means_of_summands(program):
@@ -37,57 +37,68 @@ class _Means:
     """The means of the values of a program."""
 
     def __init__(self, program):
-        first = len(program.inputs)
-        self._operations = dict(enumerate(program.operations, first))
+        self._first = len(program.inputs)
+        self._operations = dict(enumerate(program.operations, self._first))
         self._reads = collections.Counter(source for operation in program.operations for source in operation.inputs)
         self._reads.update(program.outputs)
         self._made = {}  # number in the old program -> number of the mean in the new one
-        self._points = set()
+        points, self._summands = set(), {}
         for number, operation in self._operations.items():
             same = operation.row.elementwise or _reads_single_pixels(operation)
-            if operation.row.shape in _POINTS or same and self._points.issuperset(operation.inputs):
-                self._points.add(number)
+            if operation.row.shape in _POINTS or same and points.issuperset(operation.inputs):
+                points.add(number)
+            rule = _SUMMANDS.get(operation.name)
+            self._summands[number] = rule(operation, points) if rule else ()
 
     def mean_of(self, rewriting, _, operation, __):
         """Add the mean that the operation computes; return its number. A rule of `Rewriting`."""
         (x,) = operation.inputs
-        maps = collections.Counter()
-        self._collect(x, maps)
-        if any(self._reads[number] == reads for number, reads in maps.items()):
+        maps = self._maps_of(x, self._known_before(x))
+        if any(self._reads[number] == reads for number, reads in maps.items() if number >= self._first):
             maps = collections.Counter([x])  # a map that the sum alone reads is made in one step with it
         for number in maps:
             if number not in self._made:
                 self._made[number] = rewriting.copy(operation, [rewriting.number_of[number]])
-        return self._mean(rewriting, x)
+        for number in self._walk(x, self._unmade_summands):
+            if number not in self._made:
+                of_value, summands = self._operations[number], self._summands[number]
+                means = [self._made[source] for source in summands]
+                factors = [rewriting.number_of[source] for source in of_value.inputs[len(summands) :]]
+                self._made[number] = rewriting.copy(of_value, [*means, *factors])
+        return self._made[x]
 
-    def _collect(self, number, maps):
-        """Count in `maps` how often the sum `number` reads each map whose mean has to be made."""
-        if self._is_known(number):
-            return
-        if self._summands(number) and self._reads[number] == 1:
-            for source in self._summands(number):
-                self._collect(source, maps)
-        else:
-            maps[number] += 1
+    def _unmade_summands(self, number):
+        return () if number in self._made else self._summands.get(number, ())
 
-    def _is_known(self, number):
-        """Return whether the mean of a value has been made, or follows from means that have been."""
-        summands = self._summands(number)
-        return number in self._made or bool(summands) and all(map(self._is_known, summands))
+    @staticmethod
+    def _walk(x, before):
+        """Return value `x` and all before it, as a function of a number tells: each once and ascending, so that sources come first."""
+        found, waiting = set(), [x]
+        while waiting:
+            number = waiting.pop()
+            if number not in found:
+                found.add(number)
+                waiting.extend(before(number))
+        return sorted(found)
 
-    def _summands(self, number):
-        """Return the maps of which a value is the sum, or a multiple; none for other values."""
-        operation = self._operations.get(number)
-        rule = operation and _SUMMANDS.get(operation.name)
-        return rule(operation, self._points) if rule else ()
+    def _known_before(self, x):
+        """Return the values, of those that `x` sums up, whose mean has been made or follows from means that have been."""
+        known = set()
+        for number in self._walk(x, self._unmade_summands):
+            summands = self._summands.get(number, ())
+            if number in self._made or summands and known.issuperset(summands):
+                known.add(number)
+        return known
 
-    def _mean(self, rewriting, number):
-        if number not in self._made:
-            operation, summands = self._operations[number], self._summands(number)
-            means = [self._mean(rewriting, source) for source in summands]
-            factors = [rewriting.number_of[source] for source in operation.inputs[len(summands) :]]
-            self._made[number] = rewriting.copy(operation, [*means, *factors])
-        return self._made[number]
+    def _maps_of(self, x, known):
+        """Return how often the sum `x` reads each map whose mean has to be made: none if its mean is known."""
+
+        def added(number):
+            """The summands of a sum that has no other reader."""
+            return self._summands.get(number, ()) if self._reads[number] == 1 and number not in known else ()
+
+        ends = [source for number in self._walk(x, added) for source in (added(number) or ()) if source not in known and not added(source)]
+        return collections.Counter(ends if added(x) or x in known else [x])
 
 
 def _reads_single_pixels(operation):

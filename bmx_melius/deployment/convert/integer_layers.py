@@ -9,8 +9,8 @@ zero and so of padding,
 where u is padded with z. The sum in brackets is an integer that the kernels of 8-bit layers compute exactly, whatever the order of
 addition. Otherwise a layer without padding adds s shift sum(w) to its bias.
 
-Layers that bit planes represent, of signs, or with weights and inputs of up to two bits, are binary convolutions already
-(`rules.low_bit`).
+Layers whose bit planes are faster, of signs, or with weights of up to two bits and few products of planes, are binary convolutions
+already (`rules.low_bit`).
 """
 
 import dataclasses

@@ -29,8 +29,8 @@ from ...nn import marks
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
 MAX_BITS = 2  # of the weights of layers that are packed as bit planes
-MAX_PRODUCTS = 7  # of the planes of activations and of weights of such a layer, if sums of integers can take their place, which are faster
-MAX_ACTIVATION_BITS = 4  # 15 planes, a half of what float32 takes: of activations that layers with weights of one bit read, or as their sum
+MAX_PRODUCTS = 7  # of the planes of activations and of weights of such a layer, if its inputs are integers, whose sums are faster
+MAX_ACTIVATION_BITS = 4  # of activations that have planes, up to 15 before weights of one bit: with AVX-512 less time than float32
 
 _MOVES = (AxisSlice, Concatenation, Flatten, Identity, Reshape, Split, SwapAxes, Transpose)
 

@@ -7,7 +7,7 @@ from ..program.program import Program
 
 
 class Rewriting:
-    """A new program that computes what an old one does, and what rules know of the values.
+    """A program in the making that computes what an old one does, beside what rules have found of the old one's values.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Rewriting:
         ----------
         rules : dict of str to callable
             Functions by the name of the operation: (rewriting, old number, operation, what is known of its inputs or None) -> number of the
-            result, or None for the operation as it was.
+            result, which `emit` or `copy` returned, or None for the operation as it was. They may add to `known`.
 
         Returns
         -------

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.conversions import names_of
-from support.packed import chain, conv, operation
+from support.packed import chain, conv, operation, window
 
 from bmx_melius.deployment.convert.global_means import with_means_of_summands
 from bmx_melius.deployment.program import reference
@@ -72,12 +72,46 @@ def test_the_gates_of_two_blocks_are_computed_from_one_mean_for_each_map_that_ex
         ([affine(0), operation('add', 0, 1), operation('global_avg_pool', 2)], [2, 3]),  # the sum is an output
         ([prelu(0), operation('add', 0, 1), operation('global_avg_pool', 2)], [3]),  # nothing else reads the first summand
         ([prelu(0), operation('sigmoid', 1), operation('multiply', 0, 2), operation('global_avg_pool', 3)], [4]),  # factors of pixels
-        ([prelu(0), operation('global_avg_pool', 1)], [2]),
+        ([affine(0), operation('add', 0, 1), operation('global_avg_pool', 2), prelu(2)], [3, 4]),  # something else reads the sum
+        (
+            [operation('global_max_pool', 0), conv(numbers(1, CHANNELS, 1, 1), 1, **window(1, pad=3)), operation('multiply', 0, 2)]
+            + [operation('global_avg_pool', 3)],
+            [4],
+        ),  # factors of positions: padding makes a map of a pixel
     ],
 )
 def test_other_means_stay_as_they_are(operations, outputs):
     program = chain((CHANNELS, SIZE, SIZE), *operations, outputs=outputs)
     assert names_of(checked(program)) == names_of(program)
+
+
+def test_the_mean_of_a_sum_of_an_input_is_computed_from_that_of_the_input():
+    made = checked(chain((CHANNELS, SIZE, SIZE), affine(0), operation('add', 0, 1), operation('global_avg_pool', 2)))
+    assert names_of(made) == ['global_avg_pool', 'affine', 'add'] and maps(made) == 0
+
+
+def test_a_map_of_which_two_means_are_taken_has_one():
+    made = checked(chain((CHANNELS, SIZE, SIZE), prelu(0), *(operation('global_avg_pool', 1) for _ in range(2)), outputs=[2, 3]))
+    assert names_of(made) == ['prelu', 'global_avg_pool'] and made.outputs == [2, 2]
+
+
+@pytest.mark.parametrize('links', [lambda number: [affine(number)], lambda number: [operation('add', number, number)]])
+def test_long_sums_take_no_recursion_and_no_more_time_than_operations(links):
+    operations = [operation('global_avg_pool', 0)]
+    for number in [0, *range(2, 3000)]:
+        operations += links(number)
+    program = chain((CHANNELS, SIZE, SIZE), *operations, operation('global_avg_pool', len(operations)), outputs=[1, len(operations) + 1])
+    assert names_of(with_means_of_summands(program)[0])[0] == 'global_avg_pool'
+    assert names_of(with_means_of_summands(program)[0]).count('global_avg_pool') == 1
+
+
+def test_factors_of_a_dense_layer_multiply_the_mean():
+    layer = conv(numbers(CHANNELS, CHANNELS, 1, 1), 2)
+    gate = [operation('global_max_pool', 0), operation('flatten', 1), layer, operation('unflatten', 3)]
+    made = checked(
+        chain((CHANNELS, SIZE, SIZE), *gate, operation('multiply', 0, 4), operation('global_avg_pool', 5), prelu(0), outputs=[6, 7])
+    )
+    assert names_of(made)[-3:] == ['global_avg_pool', 'multiply', 'prelu']
 
 
 def test_factors_of_channels_multiply_the_mean():
