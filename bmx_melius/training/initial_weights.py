@@ -79,7 +79,7 @@ def load_initial_weights(options, get_model, net, model):
         loaded = load_weights(net, arrays, model['classes'])
     except UserError as error:
         differences = options.resume_params and describe_differences(options.resume_params, model)
-        raise UserError(f'{flag}: {options.model} cannot take {source}: {error}; {differences or OTHER_NETWORK}') from error
+        raise UserError(f'{flag}: {source} does not fit {options.model}: {error}; {differences or OTHER_NETWORK}') from error
     wrong = find_not_finite(net)
     if wrong:
         raise UserError(f'{flag}: {source}: {wrong} has values that are NaN or infinite, so the training diverged; use other weights')
@@ -146,4 +146,4 @@ def _fetch(options, get_model, model):
 
 
 def _describe_pretrained(options):
-    return f'the weights of {options.model}' + ('' if options.use_pretrained is True else f' of {options.use_pretrained}')
+    return f'the pretrained {options.model}' + ('' if options.use_pretrained is True else f' of {options.use_pretrained}')

@@ -80,7 +80,7 @@ def test_packed_network_and_training_weights_agree_with_the_weights_of_the_run(f
 
 def test_fine_tuning_begins_with_the_weights_that_ship(folder, tmp_path, capsys):
     train('--model', NAME, '--dataset', 'digits', '--use-pretrained', '--dry-run', '--save-dir', str(tmp_path / 'run'))
-    assert re.search(rf'weights +the weights of {NAME}: all parameters are loaded', capsys.readouterr().out)
+    assert re.search(rf'weights +the pretrained {NAME}: all parameters are loaded', capsys.readouterr().out)
 
 
 def test_the_row_has_the_accuracy_of_the_packed_network_and_its_interval(folder):
