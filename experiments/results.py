@@ -129,6 +129,7 @@ def summarize(study, runs, latency=None):
             {
                 'name': row.name,
                 'baseline': row.baseline,
+                'tuned': next((run.tuned for run in own), None),
                 'n': len(seeds),
                 'seeds': seeds,
                 'failures': {run.seed: run.failure for run in own if run.failure},
@@ -146,7 +147,6 @@ def summarize(study, runs, latency=None):
             row[key] = _mean_and_spread(values) if values else None
         for key in COUNTED:
             row[key] = next((result[key] for result in row['seeds'].values() if key in result), None)
-        row['tuned'] = next((run.tuned for run in own), None)
         row['latency'] = (latency or {'rows': {}})['rows'].get(row['name'], {}).get('seconds')
     return rows
 

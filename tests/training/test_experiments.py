@@ -435,6 +435,12 @@ def test_each_row_is_trained_with_the_value_whose_trial_run_was_best_on_validati
     assert not (tmp_path / 'tiny' / 'radam').exists()
 
 
+def test_the_table_has_the_value_that_was_chosen_for_each_row(tmp_path):
+    study = read_study(str(write_study(tmp_path, TUNED)))
+    runs = runner.final_runs(study, tmp_path, [], None, {'adam': 10, 'radam': 3})
+    assert [(row['name'], row['tuned']) for row in summarize(study, runs)] == [('adam', 10), ('radam', 3)]
+
+
 def test_a_dry_run_shows_the_trial_runs_before_the_others(tmp_path, capsys):
     assert runner.main([str(write_study(tmp_path, TUNED)), '--out', str(tmp_path), '--dry-run']) == 0
     *trials, heading = capsys.readouterr().out.partition('# then, with the best --lr-factor of each row:')[:2]
