@@ -36,7 +36,7 @@ def make_parser():
     parser.add_argument('--list', action='store_true', help='list the studies')
     parser.add_argument('--dry-run', action='store_true', help='print the commands without training')
     scale = parser.add_mutually_exclusive_group()
-    for name, images in zip(SCALES, ('handwritten digits or rendered glyphs', 'a part of Fashion-MNIST')):
+    for name, images in SCALES.items():
         text = f'small networks on {images} instead of ImageNet'
         scale.add_argument(f'--{name}', dest='scale', action='store_const', const=name, help=text)
     parser.add_argument(
@@ -66,11 +66,11 @@ def seeds(text):
 
 def show_studies():
     """Print the studies in this folder."""
+    with_scale = {scale: known_studies(scale) for scale in SCALES}
     for name in known_studies():
         study = read_study(name)
         print(f'{name}: {study.title}\n  rows: {"; ".join(row.name for row in study.rows)}')
-        scales = [scale for scale in SCALES if name in known_studies(scale)]
-        numbers = [f'with --{scale} {_number_of_runs(read_study(name, scale))}' for scale in scales]
+        numbers = [f'with --{scale} {_number_of_runs(read_study(name, scale))}' for scale, names in with_scale.items() if name in names]
         print(f'  runs: {"; ".join([_number_of_runs(study), *numbers])}')
 
 

@@ -44,7 +44,8 @@ from bmx_melius import UserError
 HERE = pathlib.Path(__file__).resolve().parent
 KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
 OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict, 'tune': dict}
-SCALES = ('quick', 'fashion')  # keys whose content replaces that for ImageNet
+# Keys whose content replaces that for ImageNet -> the images of these studies.
+SCALES = {'quick': 'handwritten digits or rendered glyphs', 'fashion': 'a part of Fashion-MNIST'}
 TUNING_KEYS = {'flag': str, 'values': list, 'seed': int}
 
 

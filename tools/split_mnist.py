@@ -36,8 +36,9 @@ def split(folder, output, validation, training=None):
     images, labels = images.asnumpy()[..., 0], np.asarray(labels)
     random = np.random.RandomState(0)
     shuffled = [random.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
-    if min(map(len, shuffled)) < validation + (training or 1):
-        raise UserError(f'a class of {folder} has only {min(map(len, shuffled)):,} images: choose fewer for --validation and --training')
+    fewest = min(map(len, shuffled))
+    if fewest < validation + (training or 1):
+        raise UserError(f'a class of {folder} has only {fewest:,} images: choose fewer for --validation and --training')
     end = None if training is None else validation + training
     chosen = {
         True: np.sort(np.concatenate([numbers[validation:end] for numbers in shuffled])),

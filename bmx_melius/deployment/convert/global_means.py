@@ -42,7 +42,7 @@ class _Means:
         self._reads = collections.Counter(source for operation in program.operations for source in operation.inputs)
         self._reads.update(program.outputs)
         self._made = {}  # number in the old program -> number of the mean in the new one
-        points, self._summands = set(), {}
+        points, self._summands = set(), dict.fromkeys(range(self._first), ())
         for number, operation in self._operations.items():
             same = operation.row.elementwise or _reads_single_pixels(operation)
             if operation.row.shape in _POINTS or same and points.issuperset(operation.inputs):
@@ -68,7 +68,7 @@ class _Means:
         return self._made[x]
 
     def _unmade_summands(self, number):
-        return () if number in self._made else self._summands.get(number, ())
+        return () if number in self._made else self._summands[number]
 
     @staticmethod
     def _walk(x, before):
@@ -85,7 +85,7 @@ class _Means:
         """Return the values, of those that `x` sums up, whose mean has been made or follows from means that have been."""
         known = set()
         for number in self._walk(x, self._unmade_summands):
-            summands = self._summands.get(number, ())
+            summands = self._summands[number]
             if number in self._made or summands and known.issuperset(summands):
                 known.add(number)
         return known
@@ -95,9 +95,9 @@ class _Means:
 
         def added(number):
             """The summands of a sum that has no other reader."""
-            return self._summands.get(number, ()) if self._reads[number] == 1 and number not in known else ()
+            return self._summands[number] if self._reads[number] == 1 and number not in known else ()
 
-        ends = [source for number in self._walk(x, added) for source in (added(number) or ()) if source not in known and not added(source)]
+        ends = [source for number in self._walk(x, added) for source in added(number) if source not in known and not added(source)]
         return collections.Counter(ends if added(x) or x in known else [x])
 
 

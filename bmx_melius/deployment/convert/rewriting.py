@@ -7,7 +7,7 @@ from ..program.program import Program
 
 
 class Rewriting:
-    """A program in the making that computes what an old one does, beside what rules have found of the old one's values.
+    """Builder of a program from an old one, with facts about the values of the old program.
 
     Attributes
     ----------
@@ -17,7 +17,7 @@ class Rewriting:
     number_of : dict of int to int
         Number in the old program -> number in the new one.
     known : dict of int to object
-        Number in the old program -> what a rule has found of the value.
+        Number in the old program -> a fact about the value, which a rule has added.
     """
 
     def __init__(self, program):

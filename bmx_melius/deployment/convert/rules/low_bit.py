@@ -86,7 +86,7 @@ def _sum(builder, node, x, levels, weights, attributes):
         Geometry and groups of the layer.
     """
     parts = [part for weight in weights.parts for part in _parts(of_maps(weight), attributes)]
-    total, pad_value = sum(part.sums for part in parts), pad_value_of(node) if _pads(node) else 0
+    total, pad_value = sum(part.sums for part in parts), _padding(node)
     if levels:
         planes, source = builder.planes(x, levels)
         read, middle = [(plane.bits, plane.step / 2, plane.count) for plane in planes], levels[-1] / 2
@@ -157,7 +157,7 @@ def _window_sums(builder, node, weights, read, middle, padding, pad_value, attri
 
 
 def _has_planes(network, node, x, levels, attributes):
-    """Return whether the input of a layer and, by their number of bits, its weights can be represented by bit planes.
+    """Return whether the input of a layer and, by their number of bits, its weights are represented by bit planes, and no form is faster.
 
     Layers of one bit each, `binary_layer` has added. So one with signs as weights has planes only if it reads several levels.
     """
@@ -170,7 +170,7 @@ def _has_planes(network, node, x, levels, attributes):
         few = bits * (len(levels) - 1) <= MAX_PRODUCTS or (bits == 1 and not _are_integers(levels, node))
         return few and (len(levels) == 2 or attributes['groups'] == 1)
     signs = x is not None and network.encoding(x) == node.marks.get('encoding', 'sign')
-    return signs and not is_sign(node) and (not _pads(node) or pad_value_of(node) in (-1, 0, 1))
+    return signs and not is_sign(node) and _padding(node) in (-1, 0, 1)
 
 
 def _are_integers(levels, node):
@@ -178,12 +178,12 @@ def _are_integers(levels, node):
 
     Then it becomes a sum of integers (`integer_layers`), or with scales by position a float layer, which is faster than planes, too.
     """
-    return len(by_step(levels)) == 1 and (not _pads(node) or pad_value_of(node) == 0)
+    return len(by_step(levels)) == 1 and _padding(node) == 0
 
 
-def _pads(node):
-    """Return whether a layer pads its input."""
-    return isinstance(node.operation, Convolution) and node.operation.window.is_padded
+def _padding(node):
+    """Return the number with which a layer pads its input, 0 without padding."""
+    return pad_value_of(node) if isinstance(node.operation, Convolution) and node.operation.window.is_padded else 0
 
 
 # --- parts of weights -----------------------------------------------------------------------------------------------------------------
