@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <vector>
 
@@ -249,16 +250,66 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
         }
     }
 
+    // Bits of the results, with thresholds of which some equal results.
+    const bool packs = table.packings && c.type == DataType::i16 && begin == 0 && end == v.out_channels;
+    const int packing_count = packs ? r.between(0, table.packings(v)) : 0, units = (v.out_channels + 31) / 32;
+    const size_t pixels = size_t(c.rows) * c.columns;
+    std::deque<Guarded<int16_t>> thresholds;
+    std::deque<Guarded<uint32_t>> flips, words;
+    std::vector<BinaryPacking> packings;
+    for (int i = 0; i < packing_count; ++i) {
+        thresholds.emplace_back(v.out_channels, at_end);
+        flips.emplace_back(units, at_end);
+        words.emplace_back(pixels * units, at_end);
+        for (int filter = 0; filter < v.out_channels; ++filter) {
+            thresholds[i][filter] = r.once_in(16) ? -32768 : int16_t(expected[filter] + r.between(-20, 20));
+            flips[i][filter / 32] |= (r.word() >> 7 & 1) << filter % 32;
+        }
+        fill_randomly(words[i], r);
+        packings.push_back({thresholds[i].data(), flips[i].data(), words[i].data()});
+    }
+
     // Scratch has arbitrary content. Sums of large numbers that a kernel reads from it overflow, which sanitizers
     // detect.
     Guarded<uint8_t> scratch((table.scratch_bytes(v, c.rows, c.columns) + 63) / 64 * 64, at_end);
     std::memset(scratch.data(), c.seed / 2 % 2 ? 0x7f : 0x80, scratch.size());
-    table.convolve({&v, prepared.data(), packed.input(), packed.row_bytes, packed.pixel_bytes, packed.plane_bytes,
-                    packed.counts_at_input(), packed.group_counts, c.rows, c.columns, begin, end, c.type, output.data(),
-                    output_row, output_pixel, c.addend ? addend.data() : nullptr, scratch.data()});
+    table.convolve({&v,
+                    prepared.data(),
+                    packed.input(),
+                    packed.row_bytes,
+                    packed.pixel_bytes,
+                    packed.plane_bytes,
+                    packed.counts_at_input(),
+                    packed.group_counts,
+                    c.rows,
+                    c.columns,
+                    begin,
+                    end,
+                    c.type,
+                    output.data(),
+                    output_row,
+                    output_pixel,
+                    c.addend ? addend.data() : nullptr,
+                    scratch.data(),
+                    packings.data(),
+                    packing_count});
     for (size_t i = 0; i < output_size; ++i) {
         if (output[i] != expected[i]) {
             return fail(table, c, "output", i, output[i], expected[i]);
+        }
+    }
+    for (int i = 0; i < packing_count; ++i) {
+        for (size_t pixel = 0; pixel < pixels; ++pixel) {
+            const T* const results = &expected[pixel / c.columns * output_row + pixel % c.columns * output_pixel];
+            for (int unit = 0; unit < units; ++unit) {
+                uint32_t bits = flips[i][unit];
+                for (int filter = unit * 32; filter < unit * 32 + 32; ++filter) {
+                    bits ^= uint32_t(results[filter] >= thresholds[i][filter]) << filter % 32;
+                }
+                if (words[i][pixel * units + unit] != bits) {
+                    return fail(table, c, "packed result", pixel, words[i][pixel * units + unit], bits);
+                }
+            }
         }
     }
     return true;
@@ -367,14 +418,25 @@ bool check_expand(const BinaryKernels& table, const Case& c) {
             }
         }
     }
-    table.expand(words.data(), stride, pixels, units, packed.data(), packed_stride);
-    for (size_t i = 0; i < packed.size(); ++i) {
-        if (packed[i] != expected[i]) {
-            return fail(table, c, "expanded byte", i, packed[i], expected[i]);
+    const auto all_expanded = [&] {
+        for (size_t i = 0; i < packed.size(); ++i) {
+            if (packed[i] != expected[i]) {
+                return fail(table, c, "expanded byte", i, packed[i], expected[i]);
+            }
         }
+        return true;
+    };
+    const std::vector<uint8_t> before(packed.begin(), packed.end());
+    table.expand(words.data(), stride, pixels, units, packed.data(), packed_stride);
+    if (!all_expanded()) {
+        return false;
     }
-    if (table.count) {
-        table.count(words.data(), stride, pixels, units, counts.data());
+    if (table.expand_and_count) {
+        std::copy(before.begin(), before.end(), packed.begin());
+        table.expand_and_count(words.data(), stride, pixels, units, packed.data(), packed_stride, counts.data());
+        if (!all_expanded()) {
+            return false;
+        }
         for (int pixel = 0; pixel < pixels; ++pixel) {
             if (counts[pixel] != expected_counts[pixel]) {
                 return fail(table, c, "count", pixel, counts[pixel], expected_counts[pixel]);

@@ -58,6 +58,12 @@ int BinaryStep::phases(const std::vector<Value>& values, int threads) const {
     return !packer_.empty() && shares_filters(values, threads) ? 2 : 1;
 }
 
+// Returns how many maps of bits the kernel packs, the first ones of the packer, if it computes all filters.
+int BinaryStep::packed_by_kernel() const {
+    const bool stores_results = chain_.empty() && tap_sums_.empty() && packer_.packs_integers(conv_.out_channels);
+    return stores_results && spec_.kernels->packings ? std::min(spec_.kernels->packings(conv_), packer_.count()) : 0;
+}
+
 BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads) const {
     const Value &input = values[spec_.input], &result = values[spec_.result];
     const Attributes& a = spec_.attributes;
@@ -75,7 +81,8 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.work = round_up(map.rows.bytes, 64);
     map.sums = map.work + round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
     const size_t sums = adds_in_place() ? 0 : size_of(spec_.sums) * map.band * result.width * a.out_channels;
-    map.bytes = map.sums + round_up(sums, 64);
+    map.packings = map.sums + round_up(sums, 64);
+    map.bytes = map.packings + round_up(packed_by_kernel() * sizeof(BinaryPacking), 64);
     return map;
 }
 
@@ -117,15 +124,17 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
         const int needed = (end - 1) * a.stride_h + a.extent_h();
         input_.expand(memory, map.rows, scratch, first, std::max(expanded, first), needed);
         expanded = needed;
-        convolve(memory, map, scratch, {begin, end, part.filter_begin, part.filter_end});
+        convolve(memory, map, scratch, {begin, end, part.filter_begin, part.filter_end}, begin > part.row_begin);
         if (packs) {
-            packer_.pack(memory, begin * width, end * width);
+            packer_.pack(memory, begin * width, end * width, packed_by_kernel());
         }
     }
 }
 
-// Convolves a part. `scratch` begins with the expanded row under the first row of the part.
-void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
+// Convolves a part. `scratch` begins with the expanded row under the first row of the part. `continues`: whether the
+// last part was the one above.
+void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part,
+                          bool continues) const {
     // The results of the convolution, beginning with the first row.
     View sums = memory.view(spec_.output);
     if (adds_in_place()) {
@@ -143,6 +152,7 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     run.columns = static_cast<int>(memory.value(spec_.result).width);
     run.filter_begin = part.filter_begin;
     run.filter_end = part.filter_end;
+    run.continues = continues;
     run.type = sums.type;
     run.output = sums.data;
     run.output_row = sums.row;
@@ -151,6 +161,12 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     if (spec_.addend >= 0) {
         const View addend = memory.view({spec_.addend, 0, spec_.attributes.out_channels});
         run.addend = addend.at(part.row_begin * addend.row);
+    }
+    if (part.filter_begin == 0 && part.filter_end == conv_.out_channels) {
+        BinaryPacking* const packings = reinterpret_cast<BinaryPacking*>(scratch + map.packings);
+        run.packing_count = packed_by_kernel();
+        packer_.write_packings(memory, part.row_begin * int64_t(run.columns), run.packing_count, packings);
+        run.packings = packings;
     }
     spec_.kernels->convolve(run);
     if (!tap_sums_.empty()) {

@@ -38,6 +38,7 @@ class BinaryStep : public Step {
         int band;                // rows of the output computed at a time
         size_t work;             // offset of the kernel's working memory
         size_t sums;             // offset of the sums of a band before the elementwise operations
+        size_t packings;         // offset of what the kernel packs
         size_t bytes;
     };
     // A part of the output: ranges of rows and filters.
@@ -48,10 +49,11 @@ class BinaryStep : public Step {
 
     // Whether sums are computed where the results are.
     bool adds_in_place() const { return chain_.empty() || chain_.type() == spec_.sums; }
+    int packed_by_kernel() const;
     bool shares_filters(const std::vector<Value>& values, int threads) const;
     Map map_of(const std::vector<Value>& values, int threads) const;
     void run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
-    void convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
+    void convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part, bool continues) const;
     template <class T>
     void correct_zero_padding(const Memory& memory, const Part& part, const View& sums) const;
     void finish(const Memory& memory, const Part& part, const View& sums) const;

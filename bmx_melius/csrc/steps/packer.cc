@@ -27,11 +27,12 @@ void Packer::add(const Packing& packing, DataType type, const Bits& bits) {
     maps_.push_back(std::move(map));
 }
 
-void Packer::pack(const Memory& memory, int64_t begin, int64_t end) const {
+void Packer::pack(const Memory& memory, int64_t begin, int64_t end, int first) const {
     const View view = memory.view({buffer_, 0, (*memory.buffers)[buffer_].channels});
     for (; begin < end; begin += kPixelsAtOnce) {
         const int pixels = static_cast<int>(std::min(kPixelsAtOnce, end - begin));
-        for (const Map& map : maps_) {
+        for (size_t i = first; i < maps_.size(); i++) {
+            const Map& map = maps_[i];
             uint32_t* words = words_of(memory, map.bits) + begin * map.bits.units;
             const uint8_t* from = view.at(begin * view.pixel + map.begin);
             if (view.type == DataType::f32) {
@@ -42,6 +43,20 @@ void Packer::pack(const Memory& memory, int64_t begin, int64_t end) const {
                                    map.integer_thresholds.data(), map.flips.data(), words);
             }
         }
+    }
+}
+
+bool Packer::packs_integers(int channels) const {
+    return std::all_of(maps_.begin(), maps_.end(), [&](const Map& map) {
+        return map.integer_thresholds.size() > 0 && map.begin == 0 && map.channels == channels;
+    });
+}
+
+void Packer::write_packings(const Memory& memory, int64_t pixel, int count, BinaryPacking* packings) const {
+    for (int i = 0; i < count; i++) {
+        const Map& map = maps_[i];
+        packings[i] = {map.integer_thresholds.data(), map.flips.data(),
+                       words_of(memory, map.bits) + pixel * map.bits.units};
     }
 }
 

@@ -34,8 +34,15 @@ class Packer {
     int buffer() const { return buffer_; }
     bool empty() const { return maps_.empty(); }
 
-    // Packs a range of pixels, numbered row by row.
-    void pack(const Memory& memory, int64_t begin, int64_t end) const;
+    // Packs a range of pixels, numbered row by row, to all maps from number `first` on.
+    void pack(const Memory& memory, int64_t begin, int64_t end, int first = 0) const;
+
+    // Returns whether it packs integers, and always all of `channels` channels.
+    bool packs_integers(int channels) const;
+    int count() const { return static_cast<int>(maps_.size()); }
+
+    // Writes descriptions of the first `count` maps from a pixel on, for a kernel that computes such integers.
+    void write_packings(const Memory& memory, int64_t pixel, int count, BinaryPacking* packings) const;
 
     // The same, from the planes of the user's map.
     void pack_planes(const Memory& memory, const float* planes, int64_t begin, int64_t end) const;

@@ -29,6 +29,13 @@ struct BinaryConv {  // parameters fixed when a program is loaded
     int64_t weights_per_output() const { return int64_t(kernel_h) * kernel_w * (in_channels / groups); }
 };
 
+// Comparison of the results of all filters with thresholds, to words of bits as by BinaryKernels::pack_i16.
+struct BinaryPacking {
+    const int16_t* thresholds;
+    const uint32_t* flips;
+    uint32_t* words;  // of the first pixel of the output
+};
+
 struct BinaryConvRun {
     const BinaryConv* conv;
     const void* weights;   // result of prepare_weights
@@ -47,6 +54,9 @@ struct BinaryConvRun {
     ptrdiff_t output_row, output_pixel;  // strides in elements
     const void* addend;                  // added to the result; has the type and strides of the output; or nullptr
     void* scratch;                       // scratch_bytes of working memory, aligned to 64 bytes
+    const BinaryPacking* packings = nullptr;  // of the output, if it has type i16 and the run computes all filters; at
+    int packing_count = 0;                    // most as many as the kernel can
+    bool continues = false;  // whether a run of the same layer and filters has left the working memory as it is
 };
 
 // A kernel may read up to this many bytes beyond the end of a packed map, whose values do not matter, but never before
@@ -86,8 +96,13 @@ struct BinaryKernels {
 
     int plane_units = 0;  // 2, or 0: the map has no planes
 
-    // Adds the numbers of set bits in the words that `expand` reads to `counts`; nullptr if `convolve` needs no counts.
-    void (*count)(const uint32_t* words, ptrdiff_t stride, int pixels, int units, int32_t* counts) = nullptr;
+    // The same as `expand` for at most `plane_units` units, and adds the numbers of set bits of the pixels to `counts`;
+    // nullptr if `convolve` needs no counts.
+    void (*expand_and_count)(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed,
+                             ptrdiff_t packed_stride, int32_t* counts) = nullptr;
+
+    // Returns how often `convolve` can pack the results of a layer; nullptr if it cannot.
+    int (*packings)(const BinaryConv& conv) = nullptr;
 };
 
 namespace {  // each instruction set compiles its own copy with its own flags

@@ -29,20 +29,37 @@ namespace {
 
 constexpr int kPlaneUnits = kChunk / kUnitBytes;
 
-// --- packing: planes are expanded by `expand` of binary_tiles_amx.h
+// --- packing
 
-void count(const uint32_t* words, ptrdiff_t stride, int pixels, int units, int32_t* counts) {
-    int pixel = 0;
-    if (units == kPlaneUnits && stride == kPlaneUnits) {
-        for (; pixel + 8 <= pixels; pixel += 8) {
-            const __m512i of_pixels = _mm512_popcnt_epi64(_mm512_loadu_si512(words + pixel * stride));
-            __m256i* const to = reinterpret_cast<__m256i*>(counts + pixel);
-            _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), _mm512_cvtepi64_epi32(of_pixels)));
-        }
+// Adds the numbers of set bits in pixels of 64 channels.
+void count_pixels(const uint32_t* words, int pixels, int32_t* counts) {
+    for (int pixel = 0; pixel < pixels; pixel += 8) {
+        const __mmask8 some = static_cast<__mmask8>(pixels - pixel < 8 ? (1 << (pixels - pixel)) - 1 : -1);
+        const __m512i bits = _mm512_maskz_loadu_epi64(some, words + pixel * kPlaneUnits);
+        const __m256i before = _mm256_maskz_loadu_epi32(some, counts + pixel);
+        const __m256i of_pixels = _mm512_cvtepi64_epi32(_mm512_popcnt_epi64(bits));
+        _mm256_mask_storeu_epi32(counts + pixel, some, _mm256_add_epi32(before, of_pixels));
     }
-    for (; pixel < pixels; ++pixel) {
-        for (int unit = 0; unit < units; ++unit) {
-            counts[pixel] += __builtin_popcount(words[pixel * stride + unit]);
+}
+
+// The same as `expand` of binary_tiles_amx.h for the units of a plane, and adds the numbers of set bits to `counts`.
+void expand_and_count(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed,
+                      ptrdiff_t packed_stride, int32_t* counts) {
+    if (units == kPlaneUnits && stride == kPlaneUnits) {
+        expand(words, stride, pixels, units, packed, packed_stride);
+        return count_pixels(words, pixels, counts);
+    }
+    const __m512i ones = _mm512_set1_epi8(1);
+    for (int pixel = 0; pixel < pixels; ++pixel, words += stride, packed += packed_stride) {
+        if (units == kPlaneUnits) {
+            uint64_t bits;
+            std::memcpy(&bits, words, sizeof(bits));
+            _mm512_storeu_si512(packed, _mm512_maskz_mov_epi8(bits, ones));
+            counts[pixel] += __builtin_popcountll(bits);
+        } else {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed),
+                                _mm256_maskz_mov_epi8(*words, _mm512_castsi512_si256(ones)));
+            counts[pixel] += __builtin_popcount(*words);
         }
     }
 }
@@ -140,16 +157,21 @@ int strips_at_once(const BinaryConv& conv) {
     return strips < 2 ? 2 : static_cast<int>(strips < 1024 ? strips : 1024);
 }
 
-// The parts of the scratch memory.
+// The parts of the scratch memory. Windows are numbered line by line.
 struct Scratch {
-    size_t sums_of_taps, set_bits, offsets, bytes;  // the weights are at 0
+    size_t sums_of_taps, set_bits, outputs, words, stored, offsets, bytes;  // the weights are at 0
+    size_t windows;                                                         // at most
 
     Scratch(const BinaryConv& conv, int rows, int columns) {
         const int strips = min(strips_at_once(conv) + 1, count_strips(conv)), steps = Steps(conv).count();
-        const int width = (columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
+        const int span = (conv.kernel_w - 1) * conv.dilation_w;
+        windows = size_t(rows) * round_up(columns, kTileRows);
         sums_of_taps = size_t(strips) * steps * kTileBytes;
-        set_bits = sums_of_taps + round_up(width * sizeof(int32_t), 64);
-        offsets = set_bits + round_up(size_t(conv.groups) * rows * columns * sizeof(int32_t), 64);
+        set_bits = sums_of_taps + round_up((windows * conv.stride_w + span) * sizeof(int32_t), 64);
+        outputs = set_bits + round_up(conv.groups * windows * sizeof(int32_t), 64);
+        words = outputs + round_up(windows * sizeof(ptrdiff_t), 64);
+        stored = words + round_up(windows * sizeof(int32_t), 64);
+        offsets = stored + round_up(windows * sizeof(__mmask32), 64);
         bytes = offsets + steps * sizeof(ptrdiff_t);
     }
 };
@@ -158,46 +180,23 @@ size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) { return Scr
 
 // --- convolution
 
-// The order of the rows of tiles: pixels of the output, and windows across the ends of its rows.
-struct Order {
-    int columns, pitch;             // pixels of a row, and windows from row to row
-    ptrdiff_t pixel_step, row_end;  // in the output, in elements: to the next window, and in addition after a row
-
-    Order(const BinaryConvRun& run, const Lines& lines)
-        : columns(run.columns),
-          pitch(lines.pitch),
-          pixel_step(run.output_pixel),
-          row_end(run.output_row - lines.pitch * run.output_pixel) {}
-};
-
-// A position in that order.
-struct Cursor {
-    int column = 0;
-    ptrdiff_t output = 0;  // index of filter 0 of the pixel
-    ptrdiff_t pixel = 0;   // number of the pixel
-
-    bool is_pixel(const Order& order) const { return column < order.columns; }
-
-    void advance(const Order& order) {
-        pixel += is_pixel(order);
-        output += order.pixel_step;
-        if (++column == order.pitch) {
-            column = 0;
-            output += order.row_end;
-        }
-    }
+// What the results of windows depend on, by the number of the window.
+struct Windows {
+    int32_t* set_bits;   // for each group: their number, twice if the result is h
+    ptrdiff_t* outputs;  // index of filter 0 of the pixel; for a window across the end of a row, of the next pixel
+    int32_t* words;      // index of that pixel's first word of bits
+    __mmask32* stored;   // all bits, or none for a window across the end of a row
+    ptrdiff_t count;
 };
 
 // Up to two tiles of pixels and up to two neighbouring strips of a group of filters.
 struct Block {
     int tiles = 0;
     const uint8_t* windows[2];  // of the first rows
-    int skipped[2];             // first rows that repeat rows of the previous tile
-    Cursor begin;               // of the first row that is not skipped
-    int strip_count;
+    int skipped[2] = {};        // first rows that repeat rows of the previous tile
+    ptrdiff_t first;            // window of the first row that is not skipped
+    int strip_count = 0;
     Strip strips[2];
-
-    int first_row(int tile) const { return tile < tiles ? skipped[tile] : 0; }
 
     int rows_to_store(int rows) const {
         int count = 0;
@@ -208,117 +207,152 @@ struct Block {
     }
 };
 
-// The sums of a block, stored to the output a few rows at a time while the next block is computed.
+constexpr int kMaxPackings = 8;  // that the results of a layer are packed for while they are in registers
+
+// The sums of a block, and where its results are stored. `Rows` and `PairRows` store them a few rows at a time while
+// the next block is computed.
 template <typename T>
-class Results {
-  public:
-    Results(const BinaryConvRun& run, const Lines& lines, const int32_t* constants, const int32_t* set_bits)
-        : run_(run),
-          order_(run, lines),
-          rows_(lines.rows),
-          constants_(constants),
-          set_bits_(set_bits),
-          doubled_(!run.conv->offset),
-          output_(static_cast<T*>(run.output)),
-          addend_(static_cast<const T*>(run.addend)) {}
+struct Results {
+    static constexpr int kStripSums = 2 * kTileRows * kLanes;
 
-    int32_t* sums(int tile, int strip) { return sums_[strip][tile]; }
-    int left() const { return left_; }
+    Results(const BinaryConvRun& run, int rows, const int32_t* constants, const Windows& windows)
+        : rows(rows),
+          constants(constants),
+          windows(windows),
+          output(static_cast<T*>(run.output)),
+          addend(static_cast<const T*>(run.addend)),
+          packings(run.packings),
+          packing_count(run.packing_count) {}
 
-    void begin(const Block& block) {
-        block_ = block;
-        left_ = block.rows_to_store(rows_);
-        tile_ = 0;
-        row_ = block.first_row(0);
-        cursor_ = block.begin;
-        if (left_) {
-            set_bits_of_group_ = set_bits_ + ptrdiff_t(block.strips[0].group) * run_.rows * run_.columns;
-            constants_of_strips_[0] = constants_ + block.strips[0].index * kLanes;
-            constants_of_strips_[1] = constants_of_strips_[0] + (block.strip_count - 1) * kLanes;
-            whole_pair_ = block.strip_count == 2 && block.strips[1].end - block.strips[0].begin == 2 * kLanes;
-        }
+    // Where the sums of a tile are stored: those of a second tile follow those of the first one, and replace its last
+    // rows where it repeats them.
+    int32_t* sums_of(int tile, int strip) { return sums[strip] + (tile ? rows - block.skipped[1] : 0) * kLanes; }
+    const int32_t* set_bits() const { return windows.set_bits + block.strips[0].group * windows.count + block.first; }
+    const int32_t* constants_of(int strip) const { return constants + block.strips[strip].index * kLanes; }
+    // Whether the strips are two complete ones.
+    bool whole_pair() const {
+        return block.strip_count == 2 && block.strips[1].end - block.strips[0].begin == 2 * kLanes;
     }
 
-    void store_rows(int count) {
+    alignas(64) int32_t sums[2][kStripSums];  // by strip
+    const int rows;                           // of a tile
+    const int32_t* const constants;
+    const Windows windows;
+    T* const output;
+    const T* const addend;
+    const BinaryPacking* const packings;
+    const int packing_count;
+    Block block;
+};
+
+template <typename T>
+class Rows {
+  public:
+    explicit Rows(const Results<T>& results)
+        : results_(results),
+          left_(results.block.rows_to_store(results.rows)),
+          row_(results.block.skipped[0]),
+          set_bits_(left_ ? results.set_bits() : nullptr),
+          outputs_(results.windows.outputs + results.block.first),
+          stored_(results.windows.stored + results.block.first) {}
+
+    int left() const { return left_; }
+
+    void store(int count) {
         count = min(count, left_);
         left_ -= count;
-        if constexpr (sizeof(T) == sizeof(int16_t)) {
-            if (whole_pair_) {
-                return addend_ ? store_pairs<true>(count) : store_pairs<false>(count);
-            }
-        }
-        for (; count > 0; --count) {
-            for (int strip = 0; strip < block_.strip_count && cursor_.is_pixel(order_); ++strip) {
-                store_strip(strip);
-            }
-            cursor_.advance(order_);
-            if (++row_ == rows_) {
-                row_ = block_.first_row(++tile_);
+        for (; count > 0; --count, ++row_, ++set_bits_, ++outputs_, ++stored_) {
+            for (int strip = 0; strip < results_.block.strip_count && *stored_; ++strip) {
+                store_strip(results_.block.strips[strip], results_.constants_of(strip), results_.sums[strip]);
             }
         }
     }
 
   private:
-    // The same for pairs of complete strips. What changes and what it depends on is in local variables, because the
-    // compiler would load it from memory after each store.
-    template <bool kAddend>
-    void store_pairs(int count) {
-        const __m512i constants =
-            low_halves(_mm512_load_si512(constants_of_strips_[0]), _mm512_load_si512(constants_of_strips_[1]));
-        int16_t* const output = static_cast<int16_t*>(run_.output) + block_.strips[0].begin;
-        const int16_t* const addend = static_cast<const int16_t*>(run_.addend) + block_.strips[0].begin;
-        const int32_t* const set_bits = set_bits_of_group_;
-        const Order order = order_;
-        const int doubled = doubled_, rows = rows_;
-        const ptrdiff_t ahead = kPrefetched * order.pixel_step;
-        Cursor cursor = cursor_;
-        int tile = tile_, row = row_;
-        for (; count > 0; --count) {
-            if (cursor.is_pixel(order)) {
-                _mm_prefetch(output + cursor.output + ahead, _MM_HINT_T1);
-                const int32_t* sums = sums_[0][tile] + row * kLanes;
-                const __m512i bits = _mm512_set1_epi16(static_cast<int16_t>(set_bits[cursor.pixel] << doubled));
-                const __m512i products = low_halves(_mm512_load_si512(sums), _mm512_load_si512(sums + kStripSums));
-                store_words<true>(_mm512_add_epi16(products, _mm512_sub_epi16(constants, bits)), output + cursor.output,
-                                  kAddend ? addend + cursor.output : nullptr);
+    void store_strip(const Strip& strip, const int32_t* constants, const int32_t* sums) const {
+        const ptrdiff_t at = *outputs_ + strip.begin;
+        const __m512i constant = _mm512_sub_epi32(_mm512_load_si512(constants), _mm512_set1_epi32(*set_bits_));
+        bmx::store(_mm512_add_epi32(constant, _mm512_load_si512(sums + row_ * kLanes)), results_.output + at,
+                   results_.addend ? results_.addend + at : nullptr, lanes_of(strip));
+    }
+
+    const Results<T>& results_;
+    int left_, row_;  // rows to store, and the first of them in the sums
+    const int32_t* set_bits_;
+    const ptrdiff_t* outputs_;
+    const __mmask32* stored_;
+};
+
+// The same for pairs of complete strips of integers of 16 bits, packed as well.
+//
+// A window across the end of a row is stored like any other, to the place of the next pixel, whose own result follows:
+// a branch would be predicted wrongly at each end of a row, and tiles would wait. What does not change is in local
+// variables, because the compiler would load it from memory after each store.
+template <bool kAddend, int kPackings>
+class PairRows {
+  public:
+    explicit PairRows(const Results<int16_t>& results)
+        : left_(results.block.rows_to_store(results.rows)),
+          sums_(results.sums[0] + results.block.skipped[0] * kLanes),
+          set_bits_(results.set_bits()),
+          outputs_(results.windows.outputs + results.block.first),
+          words_(results.windows.words + results.block.first),
+          stored_(results.windows.stored + results.block.first),
+          output_(results.output + results.block.strips[0].begin),
+          addend_(results.addend + results.block.strips[0].begin),
+          constants_(
+              low_halves(_mm512_load_si512(results.constants_of(0)), _mm512_load_si512(results.constants_of(1)))) {
+        const int begin = results.block.strips[0].begin;
+        for (int i = 0; i < kPackings; ++i) {
+            const BinaryPacking& packing = results.packings[i];
+            limits_[i] = _mm512_loadu_si512(packing.thresholds + begin);
+            flips_[i] = packing.flips[begin / 32];
+            bits_[i] = packing.words + begin / 32;
+        }
+    }
+
+    int left() const { return left_; }
+
+    [[gnu::always_inline]] void store(int count) {
+        count = min(count, left_);
+        left_ -= count;
+        for (int i = 0; i < count; ++i) {
+            const ptrdiff_t at = outputs_[i];
+            const int32_t* const sums = sums_ + i * kLanes;
+            const __m512i set_bits = _mm512_set1_epi16(static_cast<int16_t>(set_bits_[i]));
+            const __m512i products =
+                low_halves(_mm512_load_si512(sums), _mm512_load_si512(sums + Results<int16_t>::kStripSums));
+            __m512i results = _mm512_add_epi16(products, _mm512_sub_epi16(constants_, set_bits));
+            if constexpr (kAddend) {
+                const __m512i addends = _mm512_loadu_si512(addend_ + at);
+                results = _mm512_mask_add_epi16(addends, stored_[i], addends, results);
             }
-            cursor.advance(order);
-            if (++row == rows) {
-                row = block_.first_row(++tile);
+            _mm512_storeu_si512(output_ + at, results);
+            const ptrdiff_t word = words_[i];
+#pragma GCC unroll 8
+            for (int p = 0; p < kPackings; ++p) {
+                bits_[p][word] = _mm512_cmpge_epi16_mask(results, limits_[p]) ^ flips_[p];
             }
         }
-        cursor_ = cursor;
-        tile_ = tile;
-        row_ = row;
+        sums_ += count * kLanes;
+        set_bits_ += count;
+        outputs_ += count;
+        words_ += count;
+        stored_ += count;
     }
 
-    void store_strip(int strip) const {
-        const ptrdiff_t at = cursor_.output + block_.strips[strip].begin;
-        const __m512i bits = _mm512_set1_epi32(set_bits_of_group_[cursor_.pixel] << doubled_);
-        const __m512i constant = _mm512_sub_epi32(_mm512_load_si512(constants_of_strips_[strip]), bits);
-        store(_mm512_add_epi32(constant, _mm512_load_si512(sums_[strip][tile_] + row_ * kLanes)), output_ + at,
-              addend_ ? addend_ + at : nullptr, lanes_of(block_.strips[strip]));
-    }
-
-    static constexpr int kStripSums = 2 * kTileRows * kLanes;
-    // Results that are stored later are fetched so many windows ahead, because the lines of pixels are too far apart
-    // for the processor to foresee.
-    static constexpr int kPrefetched = 4 * kTileRows;
-
-    alignas(64) int32_t sums_[2][2][kTileRows * kLanes];  // [strip][tile]
-    const BinaryConvRun& run_;
-    const Order order_;
-    const int rows_;  // of a tile
-    const int32_t *const constants_, *const set_bits_;
-    const int doubled_;
-    T* const output_;
-    const T* const addend_;
-    Block block_;
-    int left_ = 0, tile_ = 0, row_ = 0;  // rows to store, and the first of them
-    Cursor cursor_;
-    const int32_t* set_bits_of_group_ = nullptr;
-    const int32_t* constants_of_strips_[2] = {};
-    bool whole_pair_ = false;
+  private:
+    int left_;
+    const int32_t *sums_, *set_bits_;
+    const ptrdiff_t* outputs_;
+    const int32_t* words_;
+    const __mmask32* stored_;
+    int16_t* const output_;
+    const int16_t* const addend_;
+    const __m512i constants_;
+    __m512i limits_[kPackings ? kPackings : 1];
+    uint32_t flips_[kPackings ? kPackings : 1];
+    uint32_t* bits_[kPackings ? kPackings : 1];
 };
 
 // Software-pipelined convolution: the sums of a block are stored from the tiles in turn with the first products of the
@@ -328,9 +362,6 @@ class Convolution {
     // A tile store more than about 36 steps after the previous one takes 1000 additional cycles (measured on a
     // 4th-generation Xeon).
     static constexpr int kStoreEvery = 16;
-    // Results are stored in bunches, because stores between tile loads delay these: 1 to 5 % less time than after each
-    // step.
-    static constexpr int kBunch = 4;
 
   public:
     explicit Convolution(const BinaryConvRun& run)
@@ -341,8 +372,13 @@ class Convolution {
           scratch_(*run.conv, run.rows, run.columns),
           weights_(static_cast<uint8_t*>(run.scratch)),
           offsets_(reinterpret_cast<ptrdiff_t*>(weights_ + scratch_.offsets)),
-          results_(run, lines_, reinterpret_cast<const int32_t*>(prepared() + tiles_bytes(*run.conv)), set_bits()) {
+          windows_{reinterpret_cast<int32_t*>(weights_ + scratch_.set_bits),
+                   reinterpret_cast<ptrdiff_t*>(weights_ + scratch_.outputs),
+                   reinterpret_cast<int32_t*>(weights_ + scratch_.words),
+                   reinterpret_cast<__mmask32*>(weights_ + scratch_.stored), ptrdiff_t(lines_.count) * lines_.length},
+          results_(run, lines_.rows, reinterpret_cast<const int32_t*>(prepared() + tiles_bytes(*run.conv)), windows_) {
         layer_steps_.find_offsets(run, offsets_);
+        find_outputs();
         sum_set_bits();
         configure_tiles(lines_.rows);
     }
@@ -357,45 +393,72 @@ class Convolution {
             compute_strips(begin, min(begin + at_once, end));
         }
         store_sums();
-        results_.store_rows(results_.left());
+        with_rows<true>([](auto rows) { rows.store(rows.left()); });
     }
 
   private:
     const uint8_t* prepared() const { return static_cast<const uint8_t*>(run_.weights); }
-    int32_t* set_bits() const { return reinterpret_cast<int32_t*>(weights_ + scratch_.set_bits); }
 
-    // Sums the set bits of the windows of all pixels.
+    // Finds where the results of the windows go.
+    void find_outputs() const {
+        const int columns = run_.columns, units = run_.conv->out_channels / 32;
+        const int between = lines_.count == 1 ? lines_.pitch - columns : 0;  // windows across the end of a row
+        const int32_t words_of_row = columns * units;
+        Windows to = windows_;
+        for (int row = 0; row < run_.rows; ++row) {
+            const int across = row + 1 < run_.rows ? between : 0;
+            fill(to.outputs, columns, row * run_.output_row, run_.output_pixel);
+            fill(to.outputs + columns, across, (row + 1) * run_.output_row, ptrdiff_t(0));
+            fill(to.words, columns, row * words_of_row, units);
+            fill(to.words + columns, across, (row + 1) * words_of_row, 0);
+            fill(to.stored, columns, ~__mmask32(0), __mmask32(0));
+            fill(to.stored + columns, across, __mmask32(0), __mmask32(0));
+            to.outputs += columns + across;
+            to.words += columns + across;
+            to.stored += columns + across;
+        }
+    }
+
+    template <typename Number>
+    static void fill(Number* to, int count, Number first, Number step) {
+        for (int i = 0; i < count; ++i) {
+            to[i] = first + i * step;
+        }
+    }
+
+    // Sums the set bits of the windows.
     void sum_set_bits() const {
         const BinaryConv& conv = *run_.conv;
         const ptrdiff_t pitch = run_.row_bytes / run_.pixel_bytes;
-        const int width = (run_.columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
+        const int span = (lines_.length - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
         int32_t* const of_columns = reinterpret_cast<int32_t*>(weights_ + scratch_.sums_of_taps);
-        int32_t* to = set_bits();
+        int32_t* to = windows_.set_bits;
         for (int group = 0; group < conv.groups; ++group) {
-            for (int row = 0; row < run_.rows; ++row, to += run_.columns) {
-                const int32_t* const from = run_.counts + group * run_.group_counts + row * conv.stride_h * pitch;
-                std::memset(of_columns, 0, width * sizeof(int32_t));
+            for (int line = 0; line < lines_.count; ++line, to += lines_.length) {
+                const int32_t* const from = run_.counts + group * run_.group_counts + line * conv.stride_h * pitch;
+                std::memset(of_columns, 0, span * sizeof(int32_t));
                 for (int y = 0; y < conv.kernel_h; ++y) {
-                    add(from + y * conv.dilation_h * pitch, 1, width, of_columns);
+                    add(from + y * conv.dilation_h * pitch, 1, span, of_columns);
                 }
-                std::memset(to, 0, run_.columns * sizeof(int32_t));
+                std::memset(to, 0, lines_.length * sizeof(int32_t));
                 for (int x = 0; x < conv.kernel_w; ++x) {
-                    add(of_columns + x * conv.dilation_w, conv.stride_w, run_.columns, to);
+                    add(of_columns + x * conv.dilation_w, conv.stride_w, lines_.length, to);
+                }
+                if (!conv.offset) {
+                    add(to, 1, lines_.length, to);
                 }
             }
         }
     }
 
+    // Counts where a map has no pixels are arbitrary, so that sums may overflow.
     static void add(const int32_t* from, int stride, int count, int32_t* to) {
-        if (stride == 1) {
+        const auto add_all = [&](ptrdiff_t step) {
             for (int i = 0; i < count; ++i) {
-                to[i] += from[i];
+                to[i] = static_cast<int32_t>(static_cast<uint32_t>(to[i]) + static_cast<uint32_t>(from[i * step]));
             }
-        } else {
-            for (int i = 0; i < count; ++i) {
-                to[i] += from[ptrdiff_t(i) * stride];
-            }
-        }
+        };
+        stride == 1 ? add_all(1) : add_all(stride);
     }
 
     // Returns the number of the first strip at or after a filter.
@@ -407,11 +470,13 @@ class Convolution {
 
     // Computes all pixels for the blocks that begin with strips `begin` to `end` - 1. The last one may have one more.
     void compute_strips(int begin, int end) {
-        expand_weights(begin, min(end + 1, count_strips(*run_.conv)));
+        const bool all = end - begin == count_strips(*run_.conv);
+        if (!run_.continues || !all) {
+            expand_weights(begin, min(end + 1, count_strips(*run_.conv)));
+        }
         Block block;
-        Cursor cursor;
         for (int tile = 0; tile < lines_.count * lines_.tiles; tile += block.tiles) {
-            find_tiles(tile, cursor, block);
+            find_tiles(tile, block);
             for_each_strip_block<2>(run_, [&](const Strip* strips, int count) {
                 if (strips[0].index >= begin && strips[0].index < end) {
                     block.strip_count = count;
@@ -426,26 +491,28 @@ class Convolution {
     void expand_weights(int begin, int end) const {
         const __m512i set = _mm512_set1_epi8(run_.conv->offset ? 2 : 4);
         const uint8_t* from = prepared() + size_t(begin) * steps_ * kTileBits;
-        const size_t rows = size_t(end - begin) * steps_ * kTileRows;
-        for (size_t row = 0; row < rows; ++row) {
-            uint64_t bits;
-            std::memcpy(&bits, from + row * sizeof(bits), sizeof(bits));
-            _mm512_store_si512(weights_ + row * kTileRowBytes, _mm512_maskz_mov_epi8(bits, set));
+        uint8_t* to = weights_;
+        const uint8_t* const to_end = to + size_t(end - begin) * steps_ * kTileBytes;
+        for (; to != to_end; to += kTileBytes, from += kTileBits) {
+#pragma GCC unroll 16
+            for (int row = 0; row < kTileRows; ++row) {
+                uint64_t bits;
+                std::memcpy(&bits, from + row * sizeof(bits), sizeof(bits));
+                _mm512_store_si512(to + row * kTileRowBytes, _mm512_maskz_mov_epi8(bits, set));
+            }
         }
     }
 
-    // Finds up to two tiles, and moves `cursor` from their first row to the next tile.
-    void find_tiles(int tile, Cursor& cursor, Block& block) const {
-        const Order order(run_, lines_);
-        block.begin = cursor;
+    void find_tiles(int tile, Block& block) const {
         block.tiles = min(2, lines_.count * lines_.tiles - tile);
+        block.skipped[1] = 0;
         for (int i = 0; i < block.tiles; ++i) {
             const int line = (tile + i) / lines_.tiles, in_line = (tile + i) % lines_.tiles;
-            const int first = min(in_line * lines_.rows, lines_.length - lines_.rows);
+            const int begin = in_line * lines_.rows, first = min(begin, lines_.length - lines_.rows);
             block.windows[i] = run_.input + line * lines_.line_step + first * lines_.pixel_step;
-            block.skipped[i] = in_line * lines_.rows - first;
-            for (int row = block.skipped[i]; row < lines_.rows; ++row) {
-                cursor.advance(order);
+            block.skipped[i] = begin - first;
+            if (i == 0) {
+                block.first = ptrdiff_t(line) * lines_.length + begin;
             }
         }
     }
@@ -461,66 +528,97 @@ class Convolution {
     template <int kTiles, int kStrips>
     void compute(const Block& block, const uint8_t* weights) {
         const ptrdiff_t group = block.strips[0].group * ptrdiff_t(layer_steps_.planes) * run_.plane_bytes;
-        const uint8_t* const windows[2] = {block.windows[0] + group, block.windows[kTiles - 1] + group};
-        const ptrdiff_t to_second = ptrdiff_t(steps_) * kTileBytes;
-        multiply<kTiles, kStrips, true>(windows, offsets_[0], weights, to_second);
-        results_.begin(computed_);
-        const int rows_a_step = results_.left() / steps_ + 1;
-        for (int step = 1; step < steps_; ++step) {
-            weights += kTileBytes;
-            multiply<kTiles, kStrips, false>(windows, offsets_[step], weights, to_second);
-            if (++steps_without_store_ == kStoreEvery) {
+        const Factors factors = {block.windows[0] + group, block.windows[kTiles - 1] + group, lines_.pixel_step,
+                                 weights, ptrdiff_t(steps_) * kTileBytes};
+        factors.multiply<kTiles, kStrips>(offsets_[0], [&](auto tile) { begin_sums<tile>(); });
+        with_rows<kStrips == 2>([&](auto rows) { add_other_steps<kTiles, kStrips>(factors, rows); });
+        results_.block = block;
+    }
+
+    // The factors of a step: up to two tiles of pixels and up to two strips.
+    struct Factors {
+        const uint8_t *first_window, *second_window;
+        ptrdiff_t pixel_step;
+        const uint8_t* weights;
+        ptrdiff_t to_second;  // from the weights of a strip to those of the next one
+
+        // Adds their products to the sums. Before the first product of a sum calls begin(its tile).
+        template <int kTiles, int kStrips, typename Begin>
+        [[gnu::always_inline]] void multiply(ptrdiff_t offset, const Begin& begin) const {
+            load_tile_once<6>(weights);
+            load_tile<4>(first_window + offset, pixel_step);
+            begin(std::integral_constant<int, 0>());
+            _tile_dpbusd(0, 4, 6);
+            begin(std::integral_constant<int, 1>());
+            if constexpr (kTiles > 1) {
+                load_tile<5>(second_window + offset, pixel_step);
+                _tile_dpbusd(1, 5, 6);
+            }
+            begin(std::integral_constant<int, 2>());
+            if constexpr (kStrips > 1) {
+                load_tile_once<7>(weights + to_second);
+                _tile_dpbusd(2, 4, 7);
+            }
+            begin(std::integral_constant<int, 3>());
+            if constexpr (kTiles > 1 && kStrips > 1) {
+                _tile_dpbusd(3, 5, 7);
+            }
+        }
+    };
+
+    // Adds the products of all steps but the first one, and stores rows meanwhile.
+    template <int kTiles, int kStrips, typename AnyRows>
+    [[gnu::always_inline]] void add_other_steps(Factors factors, AnyRows& rows) {
+        const int steps = steps_, rows_a_step = rows.left() / steps + 1;
+        const ptrdiff_t* const offsets = offsets_;
+        int without_store = steps_without_store_;
+        for (int step = 1; step < steps; ++step) {
+            factors.weights += kTileBytes;
+            factors.template multiply<kTiles, kStrips>(offsets[step], [](auto) {});
+            if (++without_store == kStoreEvery) {
                 store_tile<4>(unused_);
-                steps_without_store_ = 0;
+                without_store = 0;
             }
-            if (step % kBunch == 0) {
-                results_.store_rows(kBunch * rows_a_step);
-            }
+            rows.store(rows_a_step);
         }
-        results_.store_rows(results_.left());
-        computed_ = block;
+        rows.store(rows.left());
+        steps_without_store_ = without_store;
     }
 
-    // Adds the products of a step to the sums. In the first step of a block, each tile of sums is stored and cleared
-    // before its first product.
-    template <int kTiles, int kStrips, bool kFirst>
-    void multiply(const uint8_t* const* windows, ptrdiff_t offset, const uint8_t* weights, ptrdiff_t to_second) {
-        const ptrdiff_t pixel_step = lines_.pixel_step;
-        load_tile_once<6>(weights);
-        load_tile<4>(windows[0] + offset, pixel_step);
-        begin_sums<0, kFirst>();
-        _tile_dpbusd(0, 4, 6);
-        begin_sums<1, kFirst>();
-        if constexpr (kTiles > 1) {
-            load_tile<5>(windows[1] + offset, pixel_step);
-            _tile_dpbusd(1, 5, 6);
+    // Calls use(rows) with the rows of the last block.
+    template <bool kPairs, typename Use>
+    void with_rows(const Use& use) {
+        if constexpr (kPairs && sizeof(T) == sizeof(int16_t)) {
+            if (results_.whole_pair()) {
+                return results_.addend ? with_pair_rows<true>(use) : with_pair_rows<false>(use);
+            }
         }
-        begin_sums<2, kFirst>();
-        if constexpr (kStrips > 1) {
-            load_tile_once<7>(weights + to_second);
-            _tile_dpbusd(2, 4, 7);
-        }
-        begin_sums<3, kFirst>();
-        if constexpr (kTiles > 1 && kStrips > 1) {
-            _tile_dpbusd(3, 5, 7);
-        }
+        use(Rows<T>(results_));
     }
 
-    template <int tile, bool kFirst>
+    template <bool kAddend, int kPackings = kMaxPackings, typename Use>
+    void with_pair_rows(const Use& use) {
+        if constexpr (kPackings > 0) {
+            if (results_.packing_count < kPackings) {
+                return with_pair_rows<kAddend, kPackings - 1>(use);
+            }
+        }
+        use(PairRows<kAddend, kPackings>(results_));
+    }
+
+    // Stores a tile of sums of the last block, and clears it.
+    template <int tile>
     void begin_sums() {
-        if constexpr (kFirst) {
-            store_tile<tile>(results_.sums(tile % 2, tile / 2));
-            clear_tile<tile>();
-        }
+        store_tile<tile>(results_.sums_of(tile % 2, tile / 2));
+        clear_tile<tile>();
     }
 
     // Stores the sums of the last block from the tiles.
     void store_sums() {
-        begin_sums<0, true>();
-        begin_sums<1, true>();
-        begin_sums<2, true>();
-        begin_sums<3, true>();
-        results_.begin(computed_);
+        begin_sums<0>();
+        begin_sums<1>();
+        begin_sums<2>();
+        begin_sums<3>();
     }
 
     const BinaryConvRun& run_;
@@ -530,8 +628,8 @@ class Convolution {
     const Scratch scratch_;
     uint8_t* const weights_;  // expanded
     ptrdiff_t* const offsets_;
-    Block computed_;  // the block whose sums are in the tiles
-    Results<T> results_;
+    const Windows windows_;
+    Results<T> results_;  // of the block whose sums are in the tiles
     int steps_without_store_ = 0;
     alignas(64) uint8_t unused_[kTileBytes];
 };
@@ -543,11 +641,14 @@ void convolve(const BinaryConvRun& run) {
 
 }  // namespace
 
+int packings(const BinaryConv& conv) { return conv.out_channels / conv.groups % (2 * kLanes) == 0 ? kMaxPackings : 0; }
+
 const BinaryKernels& binary_kernels_amx() {
     const BinaryKernels& words = binary_kernels_avx512();
     static const BinaryKernels kernels = {
-        "amx",  kUnitBytes,    kLanes,          kLargeBandPixels, words.pack_f32, words.pack_i16, words.pack_planes,
-        expand, weights_bytes, prepare_weights, scratch_bytes,    convolve,       kPlaneUnits,    count};
+        "amx",          kUnitBytes,        kLanes,      kLargeBandPixels, words.pack_f32,
+        words.pack_i16, words.pack_planes, expand,      weights_bytes,    prepare_weights,
+        scratch_bytes,  convolve,          kPlaneUnits, expand_and_count, packings};
     return kernels;
 }
 

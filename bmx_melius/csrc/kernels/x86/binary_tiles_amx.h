@@ -16,6 +16,9 @@ namespace {
 constexpr int kUnitBytes = 32;
 constexpr int kChunk = kTileRowBytes;  // elements of a window per tile instruction
 
+// Pixels that are fetched from the second-level cache, in which expanded maps are, before they are written.
+constexpr int kExpandAhead = 24;
+
 // Expands two units (or the last one) at a time for all pixels.
 void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m512i ones = _mm512_set1_epi8(1);
@@ -26,6 +29,7 @@ void expand(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint
         for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
             uint64_t bits;
             std::memcpy(&bits, from, sizeof(bits));
+            _mm_prefetch(to + kExpandAhead * packed_stride, _MM_HINT_T0);
             _mm512_storeu_si512(to, _mm512_maskz_mov_epi8(bits, ones));
         }
     }
