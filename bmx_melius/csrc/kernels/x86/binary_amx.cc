@@ -20,6 +20,7 @@
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/binary_kernels.h"
 #include "kernels/common/binary_strips.h"
+#include "kernels/common/unrolled.h"
 #include "kernels/x86/binary_store_avx512.h"
 #include "kernels/x86/binary_tiles_amx.h"
 #include "kernels/x86/tiles_amx.h"
@@ -530,7 +531,8 @@ class Convolution {
         const ptrdiff_t group = block.strips[0].group * ptrdiff_t(layer_steps_.planes) * run_.plane_bytes;
         const Factors factors = {block.windows[0] + group, block.windows[kTiles - 1] + group, lines_.pixel_step,
                                  weights, ptrdiff_t(steps_) * kTileBytes};
-        factors.multiply<kTiles, kStrips>(offsets_[0], [&](auto tile) { begin_sums<tile>(); });
+        add_byte_products<kTiles, kStrips>([&](auto tile) BMX_INLINED { factors.template load<tile>(offsets_[0]); },
+                                           [&](auto tile) BMX_INLINED { begin_sums<tile>(); });
         with_rows<kStrips == 2>([&](auto rows) { add_other_steps<kTiles, kStrips>(factors, rows); });
         results_.block = block;
     }
@@ -542,26 +544,12 @@ class Convolution {
         const uint8_t* weights;
         ptrdiff_t to_second;  // from the weights of a strip to those of the next one
 
-        // Adds their products to the sums. Before the first product of a sum calls begin(its tile).
-        template <int kTiles, int kStrips, typename Begin>
-        [[gnu::always_inline]] void multiply(ptrdiff_t offset, const Begin& begin) const {
-            load_tile_once<6>(weights);
-            load_tile<4>(first_window + offset, pixel_step);
-            begin(std::integral_constant<int, 0>());
-            _tile_dpbusd(0, 4, 6);
-            begin(std::integral_constant<int, 1>());
-            if constexpr (kTiles > 1) {
-                load_tile<5>(second_window + offset, pixel_step);
-                _tile_dpbusd(1, 5, 6);
-            }
-            begin(std::integral_constant<int, 2>());
-            if constexpr (kStrips > 1) {
-                load_tile_once<7>(weights + to_second);
-                _tile_dpbusd(2, 4, 7);
-            }
-            begin(std::integral_constant<int, 3>());
-            if constexpr (kTiles > 1 && kStrips > 1) {
-                _tile_dpbusd(3, 5, 7);
+        template <int tile>
+        void load(ptrdiff_t offset) const {
+            if constexpr (tile < kFirstLaneTile) {
+                load_tile<tile>((tile == 4 ? first_window : second_window) + offset, pixel_step);
+            } else {
+                load_tile_once<tile>(weights + (tile == 6 ? 0 : to_second));
             }
         }
     };
@@ -574,7 +562,8 @@ class Convolution {
         int without_store = steps_without_store_;
         for (int step = 1; step < steps; ++step) {
             factors.weights += kTileBytes;
-            factors.template multiply<kTiles, kStrips>(offsets[step], [](auto) {});
+            add_byte_products<kTiles, kStrips>(
+                [&](auto tile) BMX_INLINED { factors.template load<tile>(offsets[step]); }, [](auto) {});
             if (++without_store == kStoreEvery) {
                 store_tile<4>(unused_);
                 without_store = 0;

@@ -15,6 +15,7 @@
 
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/int8_kernels.h"
+#include "kernels/common/unrolled.h"
 #include "kernels/x86/tiles_amx.h"
 
 namespace bmx {
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int kWordBytes = 4, kChunk = kTileRows;  // words of a tile instruction
 constexpr int kMaxChunks = 16;                     // in the buffer
+constexpr int kMaxMapChunks = 512;                 // read from the map
 constexpr int kMinPixels = 4;
 constexpr int kMinSteps = 2 * kChunk;      // a stem's first convolution of 9 words takes 2.7 times as long with tiles
 constexpr int kRowTiles = 2, kStrips = 2;  // tiles of pixels and blocks that are multiplied at a time
@@ -36,7 +38,8 @@ bool reads_map(const Int8Row& row, const Int8Blocks& blocks) {
 bool suits_tiles(const Int8Row& row, const Int8Blocks& blocks) {
     const int steps = steps_of(row, blocks), chunks = ceil_div(steps, kChunk);
     return blocks.period == 1 && !blocks.lanes && blocks.rescaling.low && row.pixels >= kMinPixels &&
-           steps >= kMinSteps && 2 * steps >= chunks * kChunk && (chunks <= kMaxChunks || reads_map(row, blocks));
+           steps >= kMinSteps && 2 * steps >= chunks * kChunk &&
+           chunks <= (reads_map(row, blocks) ? kMaxMapChunks : kMaxChunks);
 }
 
 // --- pixels: tiles [chunk] of the first factor
@@ -58,6 +61,13 @@ class Windows {
         if (!reads_map_) {
             find_runs();
         }
+        const int chunks_of_tap = ceil_div(words_, kChunk);
+        for (int chunk = 0; chunk < chunks_; ++chunk) {
+            // the last words of a window may be read again
+            const int word = min(chunk % chunks_of_tap * kChunk, words_ - kChunk);
+            offsets_[chunk] = reads_map_ ? row.taps[chunk / chunks_of_tap] + kWordBytes * word
+                                         : chunk * ptrdiff_t(sizeof(buffer_[0]));
+        }
     }
 
     // Makes the chunks of pixels, if they are not read from the map.
@@ -77,17 +87,12 @@ class Windows {
         }
     }
 
-    template <int tile>
-    void load(int chunk) const {
-        if (!reads_map_) {
-            load_tile<4 + tile>(buffer_[chunk][tile][0]);
-            return;
-        }
-        const int chunks_of_tap = ceil_div(words_, kChunk), in_tap = chunk % chunks_of_tap;
-        const int word = min(in_tap * kChunk, words_ - kChunk);  // the last words of a window may be read again
-        load_tile<4 + tile>(x_ + pixels_.first[tile] * row_.step + row_.taps[chunk / chunks_of_tap] + kWordBytes * word,
-                            row_.step);
+    // The first rows of the tiles of the first chunk, bytes from row to row, and from each chunk to the first one.
+    const uint8_t* first_rows(int tile) const {
+        return reads_map_ ? x_ + pixels_.first[tile] * row_.step : buffer_[0][tile][0];
     }
+    ptrdiff_t row_step() const { return reads_map_ ? row_.step : kTileRowBytes; }
+    const ptrdiff_t* offsets() const { return offsets_; }
 
   private:
     // Words of a chunk that follow one another in the map.
@@ -123,6 +128,7 @@ class Windows {
     Pixels pixels_ = {};
     Run runs_[kMaxChunks * kChunk];
     int first_run_[kMaxChunks + 1];
+    ptrdiff_t offsets_[kMaxMapChunks];
 };
 
 // --- weights: tiles of the second factor
@@ -142,25 +148,24 @@ class Weights {
         std::memset(last_, 0, sizeof last_);
         for (int block = 0; block < blocks.count; ++block) {
             for (int step = 0; step < in_last_; ++step) {
-                std::memcpy(last_[block][begin + step], tile(chunks_ - 1, block) + step * row_bytes_, kTileRowBytes);
+                std::memcpy(last_[block][begin + step], stored(chunks_ - 1, block) + step * row_bytes_, kTileRowBytes);
             }
         }
     }
 
     int chunks() const { return chunks_; }
 
-    template <int strip>
-    void load(int chunk, int block) const {
-        if (in_last_ < kChunk && chunk == chunks_ - 1) {
-            load_tile<kFirstLaneTile + strip>(last_[block + strip][0]);
-        } else {
-            load_tile<kFirstLaneTile + strip>(tile(chunk, block + strip), row_bytes_);
-        }
+    // The tile of a block in a chunk, bytes from row to row, and to the tile of the next block.
+    const uint8_t* tile(int chunk, int block) const {
+        return is_copied(chunk) ? last_[block][0] : stored(chunk, block);
     }
+    ptrdiff_t row_bytes(int chunk) const { return is_copied(chunk) ? kTileRowBytes : row_bytes_; }
+    ptrdiff_t to_next(int chunk) const { return is_copied(chunk) ? sizeof(last_[0]) : kTileRowBytes; }
 
   private:
-    const int8_t* tile(int chunk, int block) const {
-        return blocks_.weights + chunk * kChunk * row_bytes_ + block * kTileRowBytes;
+    bool is_copied(int chunk) const { return in_last_ < kChunk && chunk == chunks_ - 1; }
+    const uint8_t* stored(int chunk, int block) const {
+        return reinterpret_cast<const uint8_t*>(blocks_.weights) + chunk * kChunk * row_bytes_ + block * kTileRowBytes;
     }
 
     alignas(64) uint8_t last_[kInt8Blocks][kTileRows][kTileRowBytes];
@@ -171,19 +176,28 @@ class Weights {
 
 // --- results
 
-// Buffer for the sums of up to two blocks and two tiles of pixels, between the tiles and the result.
+// Up to two blocks and up to two tiles of pixels, whose sums are in the tiles.
+struct Block {
+    Pixels pixels = {};
+    int first = 0, strips = 0;  // of the blocks
+};
+
+// Buffer for the sums of a block, between the tiles and the result. Pixels follow one another: the sums of a second
+// tile replace those of the first one that it repeats.
 class Results {
   public:
-    Results(const Int8Row& row, const Int8Blocks& blocks, int rows) : row_(row), blocks_(blocks), rows_(rows) {}
+    Results(const Int8Row& row, const Int8Blocks& blocks, int rows)
+        : row_(row), blocks_(blocks), rows_(rows), y_pixel_(row.y_pixel) {}
 
-    uint8_t* sums(int tile, int strip) { return sums_[tile][strip][0]; }
+    uint8_t* sums(const Block& block, int tile, int strip) {
+        return sums_[strip][tile ? block.pixels.first[1] - block.pixels.first[0] : 0];
+    }
     int left() const { return count_ - next_; }
 
-    void begin(const Pixels& pixels, int block, int strips) {
-        pixels_ = pixels;
+    void begin(const Block& block) {
         block_ = block;
-        strips_ = strips;
-        count_ = pixels.tiles * rows_;
+        const int last = block.pixels.tiles - 1;
+        count_ = last < 0 ? 0 : block.pixels.first[last] + rows_ - block.pixels.first[0];
         next_ = 0;
     }
 
@@ -205,43 +219,89 @@ class Results {
   private:
     template <class Y>
     void store(Y* y, int end) const {
-        const __m512i shift = _mm512_set1_epi32(blocks_.rescaling.shift);
-        for (int strip = 0; strip < strips_; ++strip) {
-            const int first = (block_ + strip) * kInt8Lanes, left = blocks_.outputs - first;
-            const __mmask16 lanes = left >= kInt8Lanes ? 0xffff : __mmask16((1u << left) - 1);
-            const Rescaling r = blocks_.rescaling.from(first);
-            const __m512i low = _mm512_loadu_si512(r.low), high = _mm512_loadu_si512(r.high);
-            const __m512i factor = _mm512_loadu_si512(r.factor), summand = _mm512_loadu_si512(r.summand);
-            for (int i = next_; i < end; ++i) {
-                const int tile = i / rows_, row = i % rows_;
-                const __m512i sum = _mm512_load_si512(sums_[tile][strip][row]);
-                const __m512i n = _mm512_min_epi32(_mm512_max_epi32(sum, low), high);
-                const __m512i scaled = _mm512_add_epi32(_mm512_mullo_epi32(n, factor), summand);
-                store(y + (pixels_.first[tile] + row) * row_.y_pixel + blocks_.first_output + first, lanes,
-                      _mm512_srav_epi32(scaled, shift));
-            }
+        const int first = block_.first * kInt8Lanes, left = blocks_.outputs - first;
+        y += block_.pixels.first[0] * y_pixel_ + blocks_.first_output + first;
+        if (block_.strips == 2) {
+            left >= 2 * kInt8Lanes ? store_strips<2, true>(y, first, left, end)
+                                   : store_strips<2, false>(y, first, left, end);
+        } else {
+            left >= kInt8Lanes ? store_strips<1, true>(y, first, left, end)
+                               : store_strips<1, false>(y, first, left, end);
         }
     }
-    static void store(uint8_t* y, __mmask16 lanes, __m512i results) {
-        _mm512_mask_cvtepi32_storeu_epi8(y, lanes, results);
-    }
-    static void store(int16_t* y, __mmask16 lanes, __m512i results) {
-        _mm512_mask_cvtepi32_storeu_epi16(y, lanes, results);
-    }
-    static void store(float* y, __mmask16 lanes, __m512i results) {
-        _mm512_mask_storeu_ps(y, lanes, _mm512_cvtepi32_ps(results));
+
+    // `left`: outputs, fewer than the lanes of the strips unless kAll.
+    template <int kStrips, bool kAll, class Y>
+    void store_strips(Y* y, int first, int left, int end) const {
+        const Rescaling r = blocks_.rescaling.from(first);
+        const __m512i shift = _mm512_set1_epi32(r.shift);
+        __m512i low[kStrips], high[kStrips], factor[kStrips], summand[kStrips];
+        unrolled<kStrips>([&](auto strip) BMX_INLINED {
+            low[strip] = _mm512_loadu_si512(r.low + strip * kInt8Lanes);
+            high[strip] = _mm512_loadu_si512(r.high + strip * kInt8Lanes);
+            factor[strip] = _mm512_loadu_si512(r.factor + strip * kInt8Lanes);
+            summand[strip] = _mm512_loadu_si512(r.summand + strip * kInt8Lanes);
+        });
+        const auto mask = kAll ? ~__mmask32(0) : static_cast<__mmask32>((uint64_t(1) << left) - 1);
+        for (int i = next_; i < end; ++i) {
+            __m512i results[kStrips];
+            unrolled<kStrips>([&](auto strip) BMX_INLINED {
+                const __m512i sum = _mm512_load_si512(sums_[strip][i]);
+                const __m512i n = _mm512_min_epi32(_mm512_max_epi32(sum, low[strip]), high[strip]);
+                const __m512i scaled = _mm512_add_epi32(_mm512_mullo_epi32(n, factor[strip]), summand[strip]);
+                results[strip] = _mm512_srav_epi32(scaled, shift);
+            });
+            store_results<kAll>(y + i * y_pixel_, results, mask);
+        }
     }
 
-    alignas(64) uint8_t sums_[kRowTiles][kStrips][kTileRows][kTileRowBytes];
+    template <bool kAll>
+    static void store_results(uint8_t* y, const __m512i (&results)[1], __mmask32 mask) {
+        const __m128i bytes = _mm512_cvtepi32_epi8(results[0]);
+        kAll ? _mm_storeu_si128(reinterpret_cast<__m128i*>(y), bytes)
+             : _mm_mask_storeu_epi8(y, static_cast<__mmask16>(mask), bytes);
+    }
+    template <bool kAll>
+    static void store_results(uint8_t* y, const __m512i (&results)[2], __mmask32 mask) {
+        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13);
+        const __m512i shorts = _mm512_packs_epi32(results[0], results[1]);
+        const __m256i bytes =
+            _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, _mm512_packus_epi16(shorts, shorts)));
+        kAll ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), bytes) : _mm256_mask_storeu_epi8(y, mask, bytes);
+    }
+    template <bool kAll>
+    static void store_results(int16_t* y, const __m512i (&results)[1], __mmask32 mask) {
+        const __m256i shorts = _mm512_cvtepi32_epi16(results[0]);
+        kAll ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), shorts)
+             : _mm256_mask_storeu_epi16(y, static_cast<__mmask16>(mask), shorts);
+    }
+    template <bool kAll>
+    static void store_results(int16_t* y, const __m512i (&results)[2], __mmask32 mask) {
+        const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+        const __m512i shorts = _mm512_permutexvar_epi64(order, _mm512_packs_epi32(results[0], results[1]));
+        kAll ? _mm512_storeu_si512(y, shorts) : _mm512_mask_storeu_epi16(y, mask, shorts);
+    }
+    template <bool kAll, size_t kStrips>
+    static void store_results(float* y, const __m512i (&results)[kStrips], __mmask32 mask) {
+        for (const __m512i& result : results) {
+            _mm512_mask_storeu_ps(y, static_cast<__mmask16>(mask), _mm512_cvtepi32_ps(result));
+            y += kInt8Lanes;
+            mask >>= kInt8Lanes;
+        }
+    }
+
+    alignas(64) uint8_t sums_[kStrips][kRowTiles * kTileRows][kTileRowBytes];
     const Int8Row& row_;
     const Int8Blocks& blocks_;
     const int rows_;
-    Pixels pixels_ = {};
-    int block_ = 0, strips_ = 0, count_ = 0, next_ = 0;
+    const ptrdiff_t y_pixel_;
+    Block block_;
+    int count_ = 0, next_ = 0;
 };
 
 // --- the product
 
+// Software-pipelined as in binary_amx.cc.
 class Convolution {
     static constexpr int kStoreEvery = 8;  // chunks of at most 64 cycles: see binary_amx.cc
 
@@ -266,6 +326,7 @@ class Convolution {
             for (int i = 0; i < pixels.tiles; ++i) {  // the last tile ends with the row and may repeat pixels
                 pixels.first[i] = min((tile + i) * rows_, row_.pixels - rows_);
             }
+            pixels.first[1] = pixels.tiles > 1 ? pixels.first[1] : pixels.first[0] + rows_;
             windows_.begin(pixels, rows_);
             for (int block = 0; block < blocks_.count; block += kStrips) {
                 const bool both = block + 1 < blocks_.count;
@@ -276,46 +337,52 @@ class Convolution {
                 }
             }
         }
+        begin_sums<0>();
+        begin_sums<1>();
+        begin_sums<2>();
+        begin_sums<3>();
+        results_.begin(computed_);
         results_.store_pixels(results_.left());
     }
 
   private:
-    // Computes sums. Meanwhile the results before are stored.
     template <int tiles, int strips>
     void compute(const Pixels& pixels, int block) {
-        clear_sums();
-        const int pixels_a_chunk = results_.left() / weights_.chunks() + 1;
-        for (int chunk = 0; chunk < weights_.chunks(); ++chunk) {
-            weights_.load<0>(chunk, block);
-            windows_.load<0>(chunk);
-            _tile_dpbusd(0, 4, 6);
-            if constexpr (tiles > 1) {
-                windows_.load<1>(chunk);
-                _tile_dpbusd(1, 5, 6);
-            }
-            if constexpr (strips > 1) {
-                weights_.load<1>(chunk, block);
-                _tile_dpbusd(2, 4, 7);
-            }
-            if constexpr (tiles > 1 && strips > 1) {
-                _tile_dpbusd(3, 5, 7);
-            }
+        const uint8_t* const rows[] = {windows_.first_rows(0), windows_.first_rows(tiles - 1)};
+        const ptrdiff_t row_step = windows_.row_step(), *const offsets = windows_.offsets();
+        const int chunks = weights_.chunks();
+        const auto multiply = [&](int chunk, const auto& begin) BMX_INLINED {
+            const uint8_t* const weights = weights_.tile(chunk, block);
+            const ptrdiff_t row_bytes = weights_.row_bytes(chunk), to_second = weights_.to_next(chunk);
+            add_byte_products<tiles, strips>(
+                [&](auto tile) BMX_INLINED {
+                    if constexpr (tile < kFirstLaneTile) {
+                        load_tile<tile>(rows[tile - 4] + offsets[chunk], row_step);
+                    } else {
+                        load_tile<tile>(weights + (tile - kFirstLaneTile) * to_second, row_bytes);
+                    }
+                },
+                begin);
+        };
+        multiply(0, [&](auto tile) BMX_INLINED { begin_sums<tile>(); });
+        results_.begin(computed_);
+        const int pixels_a_chunk = results_.left() / chunks + 1;
+        for (int chunk = 1; chunk < chunks; ++chunk) {
+            multiply(chunk, [](auto) {});
             results_.store_pixels(pixels_a_chunk);
-            if (chunk % kStoreEvery == kStoreEvery - 1) {
+            if (chunk % kStoreEvery == 0) {
                 store_tile<4>(unused_);
             }
         }
-        store_tile<0>(results_.sums(0, 0));
-        if constexpr (tiles > 1) {
-            store_tile<1>(results_.sums(1, 0));
-        }
-        if constexpr (strips > 1) {
-            store_tile<2>(results_.sums(0, 1));
-        }
-        if constexpr (tiles > 1 && strips > 1) {
-            store_tile<3>(results_.sums(1, 1));
-        }
-        results_.begin(pixels, block, strips);
+        results_.store_pixels(results_.left());
+        computed_ = {pixels, block, strips};
+    }
+
+    // Stores a tile of sums of the last block, and clears it.
+    template <int tile>
+    void begin_sums() {
+        store_tile<tile>(results_.sums(computed_, tile % 2, tile / 2));
+        clear_tile<tile>();
     }
 
     const Int8Row& row_;
@@ -324,6 +391,7 @@ class Convolution {
     Windows windows_;
     const Weights weights_;
     Results results_;
+    Block computed_;  // the block whose sums are in the tiles
     alignas(64) uint8_t unused_[kTileBytes];
 };
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
@@ -69,6 +70,33 @@ void store_tile(void* to, ptrdiff_t stride = kTileRowBytes) {
 
 namespace bmx {
 namespace {
+
+template <int tile>
+using TileNumber = std::integral_constant<int, tile>;
+
+// Adds the products of bytes of one or two tiles of rows with one or two tiles of lanes to their sums. load(number)
+// loads one of the tiles 4 to 7; begin(number) is called for each of the four sums, before its product.
+template <int kRowTiles, int kLaneTiles, typename Load, typename Begin>
+[[gnu::always_inline]] inline void add_byte_products(const Load& load, const Begin& begin) {
+    load(TileNumber<6>());
+    load(TileNumber<4>());
+    begin(TileNumber<0>());
+    _tile_dpbusd(0, 4, 6);
+    begin(TileNumber<1>());
+    if constexpr (kRowTiles > 1) {
+        load(TileNumber<5>());
+        _tile_dpbusd(1, 5, 6);
+    }
+    begin(TileNumber<2>());
+    if constexpr (kLaneTiles > 1) {
+        load(TileNumber<7>());
+        _tile_dpbusd(2, 4, 7);
+    }
+    begin(TileNumber<3>());
+    if constexpr (kRowTiles > 1 && kLaneTiles > 1) {
+        _tile_dpbusd(3, 5, 7);
+    }
+}
 
 inline void clear_sums() {
     clear_tile<0>();
