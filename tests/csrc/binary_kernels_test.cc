@@ -239,6 +239,10 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     for (auto& x : addend) {
         x = T(r.between(-100, 100)) / T(c.type == DataType::f32 ? 8 : 1);
     }
+    const bool in_place = c.addend && c.seed / 4 % 2;
+    if (in_place) {
+        std::copy(addend.begin(), addend.end(), output.begin());
+    }
     std::vector<T> expected(output.begin(), output.end());
     for (int row = 0; row < c.rows; ++row) {
         for (int column = 0; column < c.columns; ++column) {
@@ -289,7 +293,9 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
                     output.data(),
                     output_row,
                     output_pixel,
-                    c.addend ? addend.data() : nullptr,
+                    in_place   ? output.data()
+                    : c.addend ? addend.data()
+                               : nullptr,
                     scratch.data(),
                     packings.data(),
                     packing_count});

@@ -52,7 +52,8 @@ struct BinaryConvRun {
     DataType type;                       // type of the output; i16 only if every result and sum fits
     void* output;                        // address of the first pixel and filter 0; filters are contiguous
     ptrdiff_t output_row, output_pixel;  // strides in elements
-    const void* addend;                  // added to the result; has the type and strides of the output; or nullptr
+    const void* addend;                  // added to the result; has the type and strides of the output, which it may
+                                         // be; or nullptr
     void* scratch;                       // scratch_bytes of working memory, aligned to 64 bytes
     const BinaryPacking* packings = nullptr;  // of the output, if it has type i16 and the run computes all filters; at
     int packing_count = 0;                    // most as many as the kernel can
