@@ -178,10 +178,25 @@ def _is_unstable(torch, module, inputs, expected):
         if _deviation(expected, _outputs(module, changed)) > TOLERANCE:
             return True
     try:
-        doubled = _outputs(copy.deepcopy(module).double(), [x.double() if x.is_floating_point() else x for x in inputs.values()])
-    except UserError:  # a module that makes float32 tensors itself
+        with _conversions_to_float64(torch):
+            doubled = _outputs(copy.deepcopy(module).double(), [x.double() if x.is_floating_point() else x for x in inputs.values()])
+    except UserError:  # a module that makes float32 tensors without a conversion
         return False
     return _deviation(expected, doubled) > TOLERANCE
+
+
+def _conversions_to_float64(torch):
+    """Return a context in which conversions to float32, such as ``(x > 0).float()``, are conversions to float64."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class ConversionsToFloat64(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            kwargs = dict(kwargs or {})
+            if kwargs.get('dtype') is torch.float32:
+                kwargs['dtype'] = torch.float64
+            return function(*args, **kwargs)
+
+    return ConversionsToFloat64()
 
 
 def _signs_of_zero(torch, inputs):

@@ -234,17 +234,23 @@ class Passed(nn.Module):
         return self.function(x)
 
 
+def ties(x, dtype=torch.float32):
+    """Return what 12.5 is rounded to, 13 in float32 and 12 in float64, for any x but 0."""
+    return torch.round((x != 0).to(dtype) * 5 / 9 * 22.5)
+
+
 @pytest.mark.parametrize(
     'function, fake, expected',
     [
         (torch.sin, torch.sin, (4, 0, 0)),
         (lambda x: torch.sin(x * 1e7), torch.cos, (0, 17, 0)),  # no result means anything
+        (ties, lambda x: ties(x, torch.float64).float(), (0, 17, 0)),
         (lambda x: (x * 0).sign() + x, lambda x: x + 1, (4, 0, 4)),  # signs of zeros
         (lambda x: (x * 0).abs().sign_() + x, lambda x: x + 1, (4, 0, 4)),
         (lambda x: torch.zeros(8).sign() + x, lambda x: x + 1, None),  # of weights
         (torch.sin, lambda x: torch.sin(x) + 0.01, None),
     ],
-    ids=['same', 'rounding', 'zeros', 'zeros in place', 'zeros of weights', 'different'],
+    ids=['same', 'rounding', 'ties', 'zeros', 'zeros in place', 'zeros of weights', 'different'],
 )
 def test_a_comparison_tells_differences_from_rounding_errors_and_zeros(function, fake, expected, monkeypatch):
     monkeypatch.setattr(comparison, '_rest_of_model', lambda *_: lambda values: values)
