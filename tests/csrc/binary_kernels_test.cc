@@ -243,7 +243,9 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     if (in_place) {
         std::copy(addend.begin(), addend.end(), output.begin());
     }
-    std::vector<T> expected(output.begin(), output.end());
+    const T* const addend_data = in_place ? output.data() : c.addend ? addend.data() : nullptr;
+    const std::vector<T> before(output.begin(), output.end());
+    std::vector<T> expected = before;
     for (int row = 0; row < c.rows; ++row) {
         for (int column = 0; column < c.columns; ++column) {
             for (int filter = begin; filter < end; ++filter) {
@@ -255,8 +257,8 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     }
 
     // Bits of the results, with thresholds of which some equal results.
-    const bool packs = table.packings && c.type == DataType::i16 && begin == 0 && end == v.out_channels;
-    const int packing_count = packs ? r.between(0, table.packings(v)) : 0, units = (v.out_channels + 31) / 32;
+    const bool packs = table.max_packings && c.type == DataType::i16 && begin == 0 && end == v.out_channels;
+    const int packing_count = packs ? r.between(0, table.max_packings(v)) : 0, units = (v.out_channels + 31) / 32;
     const size_t pixels = size_t(c.rows) * c.columns;
     std::deque<Guarded<int16_t>> thresholds;
     std::deque<Guarded<uint32_t>> flips, words;
@@ -277,31 +279,41 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     // detect.
     Guarded<uint8_t> scratch((table.scratch_bytes(v, c.rows, c.columns) + 63) / 64 * 64, at_end);
     std::memset(scratch.data(), c.seed / 2 % 2 ? 0x7f : 0x80, scratch.size());
-    table.convolve({&v,
-                    prepared.data(),
-                    packed.input(),
-                    packed.row_bytes,
-                    packed.pixel_bytes,
-                    packed.plane_bytes,
-                    packed.counts_at_input(),
-                    packed.group_counts,
-                    c.rows,
-                    c.columns,
-                    begin,
-                    end,
-                    c.type,
-                    output.data(),
-                    output_row,
-                    output_pixel,
-                    in_place   ? output.data()
-                    : c.addend ? addend.data()
-                               : nullptr,
-                    scratch.data(),
-                    packings.data(),
-                    packing_count});
+    BinaryConvRun run = {&v,
+                         prepared.data(),
+                         packed.input(),
+                         packed.row_bytes,
+                         packed.pixel_bytes,
+                         packed.plane_bytes,
+                         packed.counts_at_input(),
+                         packed.group_counts,
+                         c.rows,
+                         c.columns,
+                         begin,
+                         end,
+                         c.type,
+                         output.data(),
+                         output_row,
+                         output_pixel,
+                         addend_data,
+                         scratch.data(),
+                         packings.data(),
+                         packing_count};
+    table.convolve(run);
     for (size_t i = 0; i < output_size; ++i) {
         if (output[i] != expected[i]) {
             return fail(table, c, "output", i, output[i], expected[i]);
+        }
+    }
+    // The first rows again, with the same working memory.
+    std::copy(before.begin(), before.end(), output.begin());
+    run.rows = (c.rows + 1) / 2;
+    run.continues = true;
+    table.convolve(run);
+    for (size_t i = 0; i < output_size; ++i) {
+        const T must_be = ptrdiff_t(i) < run.rows * output_row ? expected[i] : before[i];
+        if (output[i] != must_be) {
+            return fail(table, c, "output of a run that continues", i, output[i], must_be);
         }
     }
     for (int i = 0; i < packing_count; ++i) {

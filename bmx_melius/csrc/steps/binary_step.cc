@@ -61,7 +61,8 @@ int BinaryStep::phases(const std::vector<Value>& values, int threads) const {
 // Returns how many maps of bits the kernel packs, the first ones of the packer, if it computes all filters.
 int BinaryStep::packed_by_kernel() const {
     const bool stores_results = chain_.empty() && tap_sums_.empty() && packer_.packs_integers(conv_.out_channels);
-    return stores_results && spec_.kernels->packings ? std::min(spec_.kernels->packings(conv_), packer_.count()) : 0;
+    return stores_results && spec_.kernels->max_packings ? std::min(spec_.kernels->max_packings(conv_), packer_.count())
+                                                         : 0;
 }
 
 BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads) const {

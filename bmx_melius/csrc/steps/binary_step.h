@@ -38,7 +38,7 @@ class BinaryStep : public Step {
         int band;                // rows of the output computed at a time
         size_t work;             // offset of the kernel's working memory
         size_t sums;             // offset of the sums of a band before the elementwise operations
-        size_t packings;         // offset of what the kernel packs
+        size_t packings;         // offset of the descriptions of what the kernel packs
         size_t bytes;
     };
     // A part of the output: ranges of rows and filters.

@@ -103,7 +103,7 @@ struct BinaryKernels {
                              ptrdiff_t packed_stride, int32_t* counts) = nullptr;
 
     // Returns how often `convolve` can pack the results of a layer; nullptr if it cannot.
-    int (*packings)(const BinaryConv& conv) = nullptr;
+    int (*max_packings)(const BinaryConv& conv) = nullptr;
 };
 
 namespace {  // each instruction set compiles its own copy with its own flags

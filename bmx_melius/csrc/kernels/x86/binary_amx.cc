@@ -8,10 +8,12 @@
 //
 // The map is stored as planes of 64 channels, so that the 16 rows of a tile are a contiguous, aligned kilobyte: other
 // tiles take twice the time to load. If the number of units is odd, the last plane pairs rows of the map, and with it
-// two rows of taps are one step. All rows of the map are treated as one line of pixels if the stride is 1, so that
-// tiles are full even for small maps; windows across the end of a row are computed but not stored.
+// two rows of taps are one step. All rows of the map are treated as one line of pixels where that takes fewer tiles,
+// for example if the stride is 1, so that tiles are full even for small maps; windows across the end of a row are
+// computed, too, and their results are not kept.
 //
-// Weights are stored as bits and expanded for a run, as many as fit in the second-level cache beside the map.
+// Weights are stored as bits and expanded, as many as fit in the second-level cache beside the map, and for the
+// following runs if these are all.
 #include <immintrin.h>
 
 #include <cstring>
@@ -195,7 +197,7 @@ struct Block {
     int tiles = 0;
     const uint8_t* windows[2];  // of the first rows
     int skipped[2] = {};        // first rows that repeat rows of the previous tile
-    ptrdiff_t first;            // window of the first row that is not skipped
+    ptrdiff_t first = 0;        // window of the first row that is not skipped
     int strip_count = 0;
     Strip strips[2];
 
@@ -287,8 +289,8 @@ class Rows {
 // The same for pairs of complete strips of integers of 16 bits, packed as well.
 //
 // A window across the end of a row is stored like any other, to the place of the next pixel, whose own result follows:
-// a branch would be predicted wrongly at each end of a row, and tiles would wait. What does not change is in local
-// variables, because the compiler would load it from memory after each store.
+// a branch would be predicted wrongly at each end of a row, and tiles would wait. What does not change is in an object
+// that is local to the loop, because the compiler would load it from memory after each store.
 template <bool kAddend, int kPackings>
 class PairRows {
   public:
@@ -300,7 +302,7 @@ class PairRows {
           words_(results.windows.words + results.block.first),
           stored_(results.windows.stored + results.block.first),
           output_(results.output + results.block.strips[0].begin),
-          addend_(results.addend + results.block.strips[0].begin),
+          addend_(kAddend ? results.addend + results.block.strips[0].begin : nullptr),
           constants_(
               low_halves(_mm512_load_si512(results.constants_of(0)), _mm512_load_si512(results.constants_of(1)))) {
         const int begin = results.block.strips[0].begin;
@@ -471,7 +473,7 @@ class Convolution {
 
     // Computes all pixels for the blocks that begin with strips `begin` to `end` - 1. The last one may have one more.
     void compute_strips(int begin, int end) {
-        const bool all = end - begin == count_strips(*run_.conv);
+        const bool all = end - begin == count_strips(*run_.conv);  // otherwise others have been expanded since
         if (!run_.continues || !all) {
             expand_weights(begin, min(end + 1, count_strips(*run_.conv)));
         }
@@ -574,7 +576,8 @@ class Convolution {
         steps_without_store_ = without_store;
     }
 
-    // Calls use(rows) with the rows of the last block.
+    // Calls use(rows) with the rows of the last block. kPairs: whether the present one is a pair of strips. A single
+    // one after a pair, whose rows are then not packed, is only in layers for which max_packings is 0.
     template <bool kPairs, typename Use>
     void with_rows(const Use& use) {
         if constexpr (kPairs && sizeof(T) == sizeof(int16_t)) {
@@ -628,16 +631,18 @@ void convolve(const BinaryConvRun& run) {
                 [&](auto* output) { Convolution<std::decay_t<decltype(*output)>>(run).compute(); });
 }
 
-}  // namespace
+int max_packings(const BinaryConv& conv) {
+    return conv.out_channels / conv.groups % (2 * kLanes) == 0 ? kMaxPackings : 0;
+}
 
-int packings(const BinaryConv& conv) { return conv.out_channels / conv.groups % (2 * kLanes) == 0 ? kMaxPackings : 0; }
+}  // namespace
 
 const BinaryKernels& binary_kernels_amx() {
     const BinaryKernels& words = binary_kernels_avx512();
     static const BinaryKernels kernels = {
         "amx",          kUnitBytes,        kLanes,      kLargeBandPixels, words.pack_f32,
         words.pack_i16, words.pack_planes, expand,      weights_bytes,    prepare_weights,
-        scratch_bytes,  convolve,          kPlaneUnits, expand_and_count, packings};
+        scratch_bytes,  convolve,          kPlaneUnits, expand_and_count, max_packings};
     return kernels;
 }
 

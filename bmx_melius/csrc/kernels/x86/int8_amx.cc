@@ -2,9 +2,9 @@
 // added to 32 bits exactly.
 //
 // A chunk of 16 words of the weights of a block is a tile as it is stored. Windows of at least 16 words a tap are read
-// from the map directly, the chunks of others are put together in a buffer. Windows of less than two chunks, what fills
-// less than half of the tiles, alternating groups and single pixels have the kernels of AVX-512; so do rescaling and
-// pooling.
+// from the map directly, the chunks of others are put together in a buffer. Windows of less than two chunks or more
+// than kMaxChunks or kMaxMapChunks, what fills less than half of the tiles, alternating groups and single pixels have
+// the kernels of AVX-512; so do rescaling and pooling.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positives in the intrinsics of GCC 12
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kWordBytes = 4, kChunk = kTileRows;  // words of a tile instruction
 constexpr int kMaxChunks = 16;                     // in the buffer
-constexpr int kMaxMapChunks = 512;                 // read from the map
+constexpr int kMaxMapChunks = 512;                 // read from the map, whose offsets are kept
 constexpr int kMinPixels = 4;
 constexpr int kMinSteps = 2 * kChunk;      // a stem's first convolution of 9 words takes 2.7 times as long with tiles
 constexpr int kRowTiles = 2, kStrips = 2;  // tiles of pixels and blocks that are multiplied at a time
@@ -87,7 +87,7 @@ class Windows {
         }
     }
 
-    // The first rows of the tiles of the first chunk, bytes from row to row, and from each chunk to the first one.
+    // Where the first rows of the tiles are but for the offset of a chunk, bytes from row to row, and these offsets.
     const uint8_t* first_rows(int tile) const {
         return reads_map_ ? x_ + pixels_.first[tile] * row_.step : buffer_[0][tile][0];
     }
