@@ -152,7 +152,7 @@ class Lowering {
     // Returns the kernels with which products of signs are computed; nullptr if there are none.
     const BinaryKernels* sign_kernels() const {
         const BinaryKernels* found = kernels_.binary_narrow ? kernels_.binary_narrow : kernels_.binary;
-        return found->plane_units ? nullptr : found;
+        return found->plane_units || found->count ? nullptr : found;
     }
 
     bool multiplies_signs(int i) const {

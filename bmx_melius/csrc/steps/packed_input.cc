@@ -109,7 +109,7 @@ PackedInput::Rows PackedInput::rows(const Value& map, int kept) const {
     rows.plane_bytes = kept * rows.row_bytes + a.pad_left * pixel_bytes_;
     rows.counts = round_up(planes_ * rows.plane_bytes + kReadAhead, sizeof(int32_t));
     rows.group_counts = static_cast<ptrdiff_t>(kept) * rows.pitch + a.pad_left;
-    rows.bytes = rows.counts + (kernels_.expand_and_count ? conv_.groups * rows.group_counts * sizeof(int32_t) : 0);
+    rows.bytes = rows.counts + (kernels_.count ? conv_.groups * rows.group_counts * sizeof(int32_t) : 0);
     return rows;
 }
 
@@ -150,7 +150,7 @@ void PackedInput::fill(const Rows& rows, uint8_t* to, int row, int column, int c
             }
         }
     }
-    for (int group = 0; kernels_.expand_and_count && group < conv_.groups; group++) {
+    for (int group = 0; kernels_.count && group < conv_.groups; group++) {
         std::fill_n(counts(rows, to, group, row) + column, count, padding_count_);
     }
 }
@@ -172,7 +172,7 @@ void PackedInput::fill_upper_halves(const Rows& rows, uint8_t* to, int row) cons
 // Expands row `y` of the map.
 void PackedInput::expand_words(const Memory& memory, const Rows& rows, uint8_t* to, int row, int y) const {
     const int left = attributes_.pad_left;
-    for (int group = 0; kernels_.expand_and_count && group < conv_.groups; group++) {
+    for (int group = 0; kernels_.count && group < conv_.groups; group++) {
         std::fill_n(counts(rows, to, group, row) + left, rows.width, 0);
     }
     for (const Piece& piece : pieces_) {
@@ -181,15 +181,13 @@ void PackedInput::expand_words(const Memory& memory, const Rows& rows, uint8_t* 
         const uint32_t* const words =
             words_of(memory, piece.bits) + static_cast<int64_t>(y) * rows.width * stride + piece.word;
         uint8_t* const begin = pixels(rows, to, place.plane, row) + left * pixel_bytes_ + place.byte;
-        if (kernels_.expand_and_count) {
-            kernels_.expand_and_count(words, stride, rows.width, piece.units, begin, pixel_bytes_,
-                                      counts(rows, to, place.group, row) + left);
-        } else {
-            kernels_.expand(words, stride, rows.width, piece.units, begin, pixel_bytes_);
-        }
+        kernels_.expand(words, stride, rows.width, piece.units, begin, pixel_bytes_);
         if (place.paired && row >= attributes_.dilation_h) {
             kernels_.expand(words, stride, rows.width, piece.units,
                             begin - attributes_.dilation_h * rows.row_bytes + kernels_.unit_bytes, pixel_bytes_);
+        }
+        if (kernels_.count) {
+            kernels_.count(words, stride, rows.width, piece.units, counts(rows, to, place.group, row) + left);
         }
     }
 }
@@ -200,7 +198,7 @@ void PackedInput::move(const Rows& rows, uint8_t* memory, int from, int end) con
         std::memmove(pixels(rows, memory, plane, 0), pixels(rows, memory, plane, from),
                      (end - from) * rows.row_bytes + left * pixel_bytes_);
     }
-    for (int group = 0; kernels_.expand_and_count && group < conv_.groups; group++) {
+    for (int group = 0; kernels_.count && group < conv_.groups; group++) {
         std::memmove(counts(rows, memory, group, 0), counts(rows, memory, group, from),
                      ((end - from) * rows.pitch + left) * sizeof(int32_t));
     }

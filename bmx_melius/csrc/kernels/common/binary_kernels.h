@@ -97,10 +97,8 @@ struct BinaryKernels {
 
     int plane_units = 0;  // 2, or 0: the map has no planes
 
-    // The same as `expand` for at most `plane_units` units, and adds the numbers of set bits of the pixels to `counts`;
-    // nullptr if `convolve` needs no counts.
-    void (*expand_and_count)(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed,
-                             ptrdiff_t packed_stride, int32_t* counts) = nullptr;
+    // Adds the numbers of set bits in the words that `expand` reads to `counts`; nullptr if `convolve` needs no counts.
+    void (*count)(const uint32_t* words, ptrdiff_t stride, int pixels, int units, int32_t* counts) = nullptr;
 
     // Returns how often `convolve` can pack the results of a layer; nullptr if it cannot.
     int (*max_packings)(const BinaryConv& conv) = nullptr;

@@ -32,37 +32,25 @@ namespace {
 
 constexpr int kPlaneUnits = kChunk / kUnitBytes;
 
-// --- packing
+// --- packing: planes are expanded by `expand` of binary_tiles_amx.h
 
-// Adds the numbers of set bits in pixels of 64 channels.
-void count_pixels(const uint32_t* words, int pixels, int32_t* counts) {
-    for (int pixel = 0; pixel < pixels; pixel += 8) {
-        const __mmask8 some = static_cast<__mmask8>(pixels - pixel < 8 ? (1 << (pixels - pixel)) - 1 : -1);
-        const __m512i bits = _mm512_maskz_loadu_epi64(some, words + pixel * kPlaneUnits);
-        const __m256i before = _mm256_maskz_loadu_epi32(some, counts + pixel);
-        const __m256i of_pixels = _mm512_cvtepi64_epi32(_mm512_popcnt_epi64(bits));
-        _mm256_mask_storeu_epi32(counts + pixel, some, _mm256_add_epi32(before, of_pixels));
-    }
-}
-
-// The same as `expand` of binary_tiles_amx.h for the units of a plane, and adds the numbers of set bits to `counts`.
-void expand_and_count(const uint32_t* words, ptrdiff_t stride, int pixels, int units, uint8_t* packed,
-                      ptrdiff_t packed_stride, int32_t* counts) {
+void count(const uint32_t* words, ptrdiff_t stride, int pixels, int units, int32_t* counts) {
+    int pixel = 0;
     if (units == kPlaneUnits && stride == kPlaneUnits) {
-        expand(words, stride, pixels, units, packed, packed_stride);
-        return count_pixels(words, pixels, counts);
+        for (; pixel + 8 <= pixels; pixel += 8) {
+            const __m512i of_pixels = _mm512_popcnt_epi64(_mm512_loadu_si512(words + pixel * stride));
+            __m256i* const to = reinterpret_cast<__m256i*>(counts + pixel);
+            _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), _mm512_cvtepi64_epi32(of_pixels)));
+        }
     }
-    const __m512i ones = _mm512_set1_epi8(1);
-    for (int pixel = 0; pixel < pixels; ++pixel, words += stride, packed += packed_stride) {
+    for (; pixel < pixels; ++pixel) {
+        const uint32_t* const from = words + pixel * stride;
         if (units == kPlaneUnits) {
             uint64_t bits;
-            std::memcpy(&bits, words, sizeof(bits));
-            _mm512_storeu_si512(packed, _mm512_maskz_mov_epi8(bits, ones));
+            std::memcpy(&bits, from, sizeof(bits));
             counts[pixel] += __builtin_popcountll(bits);
         } else {
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed),
-                                _mm256_maskz_mov_epi8(*words, _mm512_castsi512_si256(ones)));
-            counts[pixel] += __builtin_popcount(*words);
+            counts[pixel] += __builtin_popcount(*from);
         }
     }
 }
@@ -639,10 +627,21 @@ int max_packings(const BinaryConv& conv) {
 
 const BinaryKernels& binary_kernels_amx() {
     const BinaryKernels& words = binary_kernels_avx512();
-    static const BinaryKernels kernels = {
-        "amx",          kUnitBytes,        kLanes,      kLargeBandPixels, words.pack_f32,
-        words.pack_i16, words.pack_planes, expand,      weights_bytes,    prepare_weights,
-        scratch_bytes,  convolve,          kPlaneUnits, expand_and_count, max_packings};
+    static const BinaryKernels kernels = {"amx",
+                                          kUnitBytes,
+                                          kLanes,
+                                          kLargeBandPixels,
+                                          words.pack_f32,
+                                          words.pack_i16,
+                                          words.pack_planes,
+                                          expand,
+                                          weights_bytes,
+                                          prepare_weights,
+                                          scratch_bytes,
+                                          convolve,
+                                          kPlaneUnits,
+                                          count,
+                                          max_packings};
     return kernels;
 }
 
