@@ -1,4 +1,4 @@
-"""Arithmetic on integers: division rounded up, a choice of numbers, and seeds derived from the position in a training run."""
+"""Division rounded up, a choice of numbers, fused multiply-adds, and seeds derived from the position in a training run."""
 
 import numpy as np
 
@@ -11,6 +11,23 @@ def ceil_div(a: int, b: int) -> int:
 def evenly_spaced(count, limit):
     """Return at most `limit` of the numbers 0 to count - 1, at equal distances, an int array."""
     return np.linspace(0, count - 1, min(count, limit)).round().astype(int)
+
+
+def multiply_add(a, b, c):
+    """Return a b + c of float32 arrays, computed exactly and then rounded, like the fused multiply-add of a processor.
+
+    The product is exact in float64. The sum is rounded to odd there, that is, an inexact sum to the neighbour whose last bit is 1, so that
+    the second rounding, to float32, acts as if it were the only one (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    """
+    product, c = np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)
+    total = np.asarray(product + c)
+    with np.errstate(invalid='ignore'):  # infinity - infinity
+        rest = total - product
+        error = (product - (total - rest)) + (c - rest)  # of the sum, exact (TwoSum); NaN if the sum is not finite
+    bits = total.view(np.int64)
+    inexact = ((error > 0) | (error < 0)) & (bits % 2 == 0)
+    bits += np.where(inexact, np.where((error > 0) == (total > 0), 1, -1), 0)
+    return total.astype(np.float32)
 
 
 def seed_for(seed, *place):

@@ -215,3 +215,24 @@ def test_rescaling_of_all_integers_of_16_bits_equals_the_interpreter(to_bytes, l
         expected = reference.run(program, [x])[0]
         assert np.ptp(expected) > 0
         np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], expected, f'seed {seed}')
+
+
+@pytest.mark.parametrize('channels', (3, 16, 33))
+def test_scale_and_shift_before_rounding_to_integers_are_rounded_once(channels, library):
+    # products slightly below 1001.5, which is the nearest float32 number: a product rounded to it and shifted by -1000 is 1.5, rounded to 2
+    random = np.random.RandomState(0)
+    scale = random.uniform(1, 2, 10000).astype(np.float32)
+    numbers = (1001.5 / scale).astype(np.float32)
+    below = np.flatnonzero((scale * numbers == 1001.5) & (scale.astype(np.float64) * numbers < 1001.5))[:channels]
+    scale, shift = scale[below], np.full(channels, -1000, np.float32)
+    x = np.broadcast_to(numbers[below][:, None, None], (2, channels, 7, 9))
+    rescaling = {'shift': 24, 'result_min': -MAX_INT16, 'result_max': MAX_INT16}
+    arrays = {'multiplier': np.full(channels, 1 << 24, np.int32), 'offset': np.zeros(channels, np.int32)}
+    operations = [
+        Operation('affine', (0,), {}, {'scale': scale, 'shift': shift}),
+        Operation('rescale', (1,), rescaling, arrays),
+    ]
+    inputs = [np.ascontiguousarray(x)]
+    program = Program([Value(REAL_KIND, channels, 7, 9, False)], operations, [2])
+    for (integers,) in (reference.run(program, inputs), Engine.of(library, program).run(inputs, 1)):
+        assert (integers == 1).all()

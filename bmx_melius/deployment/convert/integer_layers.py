@@ -17,6 +17,7 @@ import dataclasses
 
 import numpy as np
 
+from ...arithmetic import multiply_add
 from ..program.by_operation import ByOperation
 from ..program.limits import MAX_INT8_WEIGHTS
 from ..program.operation_table import MAX_BYTE, MAX_SUM, OFFSET_SHIFT, OPERATIONS, PADDING
@@ -151,7 +152,7 @@ def _sums(operation, x, found):
 
 @dataclasses.dataclass
 class _Sums:
-    """Sums of integers, value `number`, that stand for n scale[c] + shift[c], each rounded to float32."""
+    """Sums of integers, value `number`, that stand for n scale[c] + shift[c], rounded to float32 once."""
 
     number: int
     scale: np.ndarray
@@ -159,14 +160,13 @@ class _Sums:
 
     def numbers(self, n):
         """Return the float32 number for which integers (..., channels) stand, as ``affine`` computes it."""
-        return (n.astype(FLOAT) * self.scale).astype(FLOAT) + self.shift
+        return multiply_add(n, self.scale, self.shift)
 
 
 def with_thresholds_of_sums(program):
     """Return the program with thresholds that are compared with the sums of ``level_int8_conv`` instead of numbers computed from these.
 
-    A sum reaches an integer threshold if and only if the number that ``affine`` computes from it in float32, rounding twice, reaches the
-    threshold before. Returns the numbers of values as well, like `with_integer_layers`.
+    A sum reaches an integer threshold if and only if the float32 number that ``affine`` computes from it reaches the threshold before. Returns the numbers of values as well, like `with_integer_layers`.
     """
     return Rewriting(program).run(_SUMS_OF)[:2]
 

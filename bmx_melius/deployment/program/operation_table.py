@@ -216,7 +216,7 @@ OPERATIONS = {
     ),
     'affine': OperationType(
         4,
-        'x `scale`[c] + `shift`[c].',
+        'x `scale`[c] + `shift`[c], rounded once.',
         arrays={'scale': Array(), 'shift': Array()},
         elementwise='channels',
         rounds='products',

@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...arithmetic import ceil_div
+from ...arithmetic import ceil_div, multiply_add
 from .layer_weights import expanded
 from .limits import MEMORY_VARIABLE, memory_limit
 from .operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
@@ -400,7 +400,7 @@ _FUNCTIONS = {
     'conv': _conv,
     'binary_conv': _binary_conv,
     'threshold': lambda x, threshold, flip: (x >= _of_channels(threshold, x)) != _of_channels(flip, x),
-    'affine': lambda x, scale, shift: x * _of_channels(scale, x) + _of_channels(shift, x),
+    'affine': lambda x, scale, shift: multiply_add(x, _of_channels(scale, x), _of_channels(shift, x)),
     'relu': lambda x: np.where(x < 0, _ZERO, x),
     'max_pool': _max_pool,
     'avg_pool': _avg_pool,

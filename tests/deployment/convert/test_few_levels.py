@@ -161,12 +161,7 @@ LARGE = {  # bits, channels, filters, kernel, height, width: weights that the en
 
 
 def large_layer(bits, channels, filters, kernel, height, width):
-    """Return a program of one layer, whose outputs are as many as its inputs but for `one window`, and its inputs.
-
-    They are the same for every instruction set, and no input in 8 bits lies next to a half: the kernels of 8-bit layers compute scale and
-    shift with one rounding, the interpreter with two, so that about one in a million inputs becomes another integer.
-    """
-    RANDOM.seed(0)
+    """Return a program of one layer, whose outputs are as many as its inputs but for `one window`, and its inputs."""
     weight = of_levels(range(-(2 ** (bits or 6)), 2 ** (bits or 6), 2), (filters, channels, kernel, kernel)).astype('f')
     pad = kernel // 2 if height > 3 else 0
     layer = conv(weight, bias=RANDOM.normal(size=filters).astype('f'), groups=1, pad_top=pad, pad_left=pad, pad_right=pad)

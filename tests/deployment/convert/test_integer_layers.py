@@ -11,6 +11,7 @@ from support.conversions import names_of, programs
 from support.engines import INSTRUCTION_SETS, Engine, needs_engine
 from support.packed import chain, conv, operation, window
 
+from bmx_melius.arithmetic import multiply_add
 from bmx_melius.deployment.convert.integer_layers import with_integer_layers, with_thresholds_of_sums
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.layer_weights import int8_weight_of
@@ -155,7 +156,7 @@ def test_thresholds_of_sums_are_reached_by_the_sums_whose_numbers_reach_the_thre
     scaling.arrays['scale'] *= random.choice((-1, 1, 1, 0), filters).astype('f')
     thresholds = random.normal(size=(levels - 1, filters)).astype('f') * 3
     sums = random.randint(-40, 40, thresholds.shape)  # some thresholds are numbers that occur, or next to them
-    ties = (sums.astype('f') * scaling.arrays['scale']).astype('f') + scaling.arrays['shift']
+    ties = multiply_add(sums, scaling.arrays['scale'], scaling.arrays['shift'])
     ties = (ties, np.nextafter(ties, np.float32(-99)), np.nextafter(ties, np.float32(99)))[random.randint(3)]
     thresholds = np.where(random.rand(*thresholds.shape) < 0.5, ties, thresholds).astype('f')
     thresholds[random.rand(*thresholds.shape) < 0.1] = random.choice((-np.inf, np.inf))
