@@ -17,7 +17,8 @@ def multiply_add(a, b, c):
     """Return a b + c of float32 arrays, computed exactly and then rounded, like the fused multiply-add of a processor.
 
     The product is exact in float64. The sum is rounded to odd there, that is, an inexact sum to the neighbour whose last bit is 1, so that
-    the second rounding, to float32, acts as if it were the only one (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    the second rounding, to float32, acts as if it were the only one (Boldo and Melquiond, Emulation of FMA and correctly rounded sums,
+    2008).
     """
     product, c = np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)
     total = np.asarray(product + c)

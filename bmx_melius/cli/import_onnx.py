@@ -2,7 +2,16 @@
 
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, add_precisions, hint_at_layout, precisions, print_json, shape_of_input
+from .options import (
+    add_input_shapes,
+    add_json_flag,
+    add_precisions,
+    add_translation_flags,
+    hint_at_layout,
+    precisions,
+    print_json,
+    shape_of_input,
+)
 
 _EXAMPLES = """\
 examples:
@@ -33,16 +42,7 @@ def add_parser(commands):
         parser,
         'shape of the input, batch first; for several inputs, repeat the option with the name of each (default: the shape in the model)',
     )
-    parser.add_argument(
-        '--zero-is-positive',
-        action='store_true',
-        help='let signs that are 0 where their argument is 0 (torch.sign) be 1 there; without it, they are refused',
-    )
-    parser.add_argument(
-        '--outputs',
-        metavar='NAME[,NAME...]',
-        help='values or operators of the model at which the network ends (default: its outputs); the report lists what is left out',
-    )
+    add_translation_flags(parser)
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare with ONNX Runtime')
     add_precisions(parser)
     image_options.add_options(parser)
@@ -64,7 +64,7 @@ def run(arguments, output):
             arguments.verify,
             input_spec=image_options.given_spec(arguments),
             class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
-            outputs=arguments.outputs.split(',') if arguments.outputs else None,
+            outputs=arguments.outputs,
             **precisions(arguments),
         )
     if arguments.json:

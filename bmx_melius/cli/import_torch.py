@@ -5,7 +5,7 @@ from ..errors import UserError
 from ..files.exported import Exported
 from ..user_functions import call_function, find_function
 from . import image_options
-from .options import add_input_shapes, add_json_flag, add_precisions, precisions, print_json, shape_of_input
+from .options import add_input_shapes, add_json_flag, add_precisions, add_translation_flags, precisions, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -37,11 +37,7 @@ def add_parser(commands):
         'shape of the input, batch first; for several inputs, repeat the option with the name of each (default: of images, by --input-size '
         'and --channels)',
     )
-    parser.add_argument(
-        '--zero-is-positive',
-        action='store_true',
-        help='let signs that are 0 where their argument is 0 (torch.sign) be 1 there; without it, they are refused',
-    )
+    add_translation_flags(parser)
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare with PyTorch and ONNX Runtime')
     parser.add_argument(
         '--exporter',
@@ -82,6 +78,7 @@ def run(arguments, output):
         arguments.keep_onnx,
         input_spec=spec,
         class_names=image_options.listed_names(arguments.classes_file) if arguments.classes_file else None,
+        outputs=arguments.outputs,
         **options,
     )
     if arguments.json:

@@ -90,6 +90,21 @@ def add_input_shapes(parser, help):
     parser.add_argument('--input-shape', type=named_shape, action='append', metavar='[NAME=]N,C,H,W', help=help)
 
 
+def add_translation_flags(parser):
+    """Add ``--zero-is-positive`` and ``--outputs``, a list of str or None, of commands that translate ONNX models."""
+    parser.add_argument(
+        '--zero-is-positive',
+        action='store_true',
+        help='let signs that are 0 where their argument is 0 (torch.sign) be 1 there; without it, they are refused',
+    )
+    parser.add_argument(
+        '--outputs',
+        type=lambda names: names.split(','),
+        metavar='NAME[,NAME...]',
+        help='values or operators of the model at which the network ends (default: its outputs); the report lists what is left out',
+    )
+
+
 def shape_of_input(given, exported):
     """Return the shape of the input of an exported network, batch first, or a dict of input names to shapes.
 

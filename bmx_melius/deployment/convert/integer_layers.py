@@ -166,7 +166,8 @@ class _Sums:
 def with_thresholds_of_sums(program):
     """Return the program with thresholds that are compared with the sums of ``level_int8_conv`` instead of numbers computed from these.
 
-    A sum reaches an integer threshold if and only if the float32 number that ``affine`` computes from it reaches the threshold before. Returns the numbers of values as well, like `with_integer_layers`.
+    A sum reaches an integer threshold if and only if the float32 number that ``affine`` computes from it reaches the threshold before.
+    Returns the numbers of values as well, like `with_integer_layers`.
     """
     return Rewriting(program).run(_SUMS_OF)[:2]
 

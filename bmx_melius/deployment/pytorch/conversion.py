@@ -55,6 +55,7 @@ def import_torch(
     ranges: str = RANGES[0],
     keep_float: Sequence[str] = (),
     min_correlation: float = MIN_CORRELATION,
+    outputs: Optional[Sequence[str]] = None,
 ) -> TorchReport:
     """Convert a trained binary network of PyTorch to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -81,8 +82,9 @@ def import_torch(
         ``'torchscript'`` or ``'dynamo'``. Default: the first one, and the second one where the first fails.
     model_file : path or None
         Where to keep the ONNX model.
-    half, input_spec, class_names, calibration, ranges, keep_float, min_correlation
-        As in `import_onnx`. With `half` or `calibration`, the network with float32 layers is compared with the module.
+    half, input_spec, class_names, calibration, ranges, keep_float, min_correlation, outputs
+        As in `import_onnx`. With `half` or `calibration`, the network with float32 layers is compared with the module. What the module
+        computes after `outputs` is computed by ONNX Runtime for this comparison.
 
     Returns
     -------
@@ -111,7 +113,7 @@ def import_torch(
     inputs = example_inputs(frozen, example)
     import_onnx_package()
     candidates = available_exporters(exporter)
-    described = {'input_spec': input_spec, 'class_names': class_names}
+    described = {'input_spec': input_spec, 'class_names': class_names, 'outputs': outputs}
     layers = {
         'half': half,
         'calibration': calibration,

@@ -197,6 +197,32 @@ def test_operators_at_the_end_that_are_left_out_are_compared_as_well(tmp_path):
     assert_same_outputs(net[0], tmp_path / 'packed')  # logits
 
 
+class Recurrent(nn.Module):
+    """Binary layers, then a GRU over the positions of a map."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.memory, self.head = small()[:6], nn.GRU(16, 8, batch_first=True), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(self.memory(self.layers(x).flatten(2).transpose(1, 2))[0][:, -1])
+
+
+def test_a_module_is_packed_up_to_a_value_and_compared_with_what_follows(tmp_path):
+    net = trained(Recurrent)
+    with pytest.raises(UserError, match='has a state from one step to the next') as caught:
+        bmx.import_torch(net, SHAPE, tmp_path / 'packed', zero_is_positive=True)
+    (name,) = set(re.findall(r"outputs=\['([^']*)'\]", str(caught.value)))
+    report = bmx.import_torch(net, SHAPE, tmp_path / 'packed', zero_is_positive=True, outputs=[name])
+    assert report.comparison.inputs == comparison.INPUTS and any('GRU' in note for note in report.notes)
+    x = torch.randn(1, *SHAPE[1:], generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        expected = net.layers.eval()(x)
+    found = bmx.Session(tmp_path / 'packed')(x.numpy())
+    assert found.size == expected.numel()
+    np.testing.assert_allclose(np.sort(found.ravel()), np.sort(expected.numpy().ravel()), rtol=1e-4, atol=1e-4)
+
+
 class DependsOnNumbers(nn.Module):
     def __init__(self):
         super().__init__()
