@@ -201,7 +201,7 @@ class _Sequences:
 
     def _constant(self, array, label):
         name = f'{label}_{len(self._initializers)}_of_sequence'
-        self._initializers.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self._initializers.append(self._onnx.numpy_helper.from_array(np.asarray(array, order='C'), name))
         return name
 
     def _reshape(self, name, shape, of):

@@ -27,6 +27,7 @@ def normal(*shape):
 
 CONSTANTS = {
     'sixth': np.float32(0.1234567),
+    'nought': np.float32(0),
     'one': np.float32(1),
     'minus': np.float32(-1),
     'first': normal(4, FEATURES),
@@ -71,6 +72,16 @@ AFTER = {
         node('MatMul', 'q t', 'scores'),
         node('Softmax', 'scores', 'shares', axis=-1),
         node('MatMul', 'shares v', 'mixed'),
+        node('Transpose', 'mixed', 'joined', perm=[0, 2, 1, 3]),
+        node('Reshape', 'joined back', 'y'),
+    ],
+    'attention of bits with limits': [
+        *QUERIES,
+        node('Transpose', 'k', 't', perm=[0, 1, 3, 2]),
+        node('MatMul', 'q t', 'scores'),
+        node('Softmax', 'scores', 'shares', axis=-1),
+        *(node('Div', 'shares sixth', 'd'), node('Round', 'd', 'r'), node('Clip', 'r nought one', 'bits'), node('Mul', 'bits sixth', 'p')),
+        node('MatMul', 'p v', 'mixed'),
         node('Transpose', 'mixed', 'joined', perm=[0, 2, 1, 3]),
         node('Reshape', 'joined back', 'y'),
     ],
