@@ -87,6 +87,39 @@ static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, co
     }
 }
 
+#if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED)
+// Adds the products of four bytes and four weights: of the bytes 0 and 2, and of the bytes 1 and 3, which are pairs of
+// numbers of 16 bits.
+static inline int32_t bmx_add_four_products(int32_t sum, uint32_t even, uint32_t odd, const int8_t* filter) {
+    uint32_t weights, pair;
+    __builtin_memcpy(&weights, filter, 4);
+    __asm__("sxtb16 %0, %1" : "=r"(pair) : "r"(weights));
+    __asm__("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(even), "r"(pair));
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(pair) : "r"(weights));
+    __asm__("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(odd), "r"(pair));
+    return sum;
+}
+#endif
+
+#if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED)
+// Adds the products of as many bytes as are a multiple of four. Returns their number.
+static inline int32_t bmx_add_products(const uint8_t* x, const int8_t* filter, const int8_t* next, int32_t length,
+                                       int32_t* first, int32_t* second) {
+    int32_t i = 0;
+    for (; i <= length - 4; i += 4) {
+        uint32_t bytes, even, odd;
+        __builtin_memcpy(&bytes, x + i, 4);
+        __asm__("uxtb16 %0, %1" : "=r"(even) : "r"(bytes));
+        __asm__("uxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(bytes));
+        *first = bmx_add_four_products(*first, even, odd, filter + i);
+        *second = bmx_add_four_products(*second, even, odd, next + i);
+    }
+    return i;
+}
+#else
+#define bmx_add_products(x, filter, next, length, first, second) 0
+#endif
+
 // Computes the sums of the products of bytes and the weights of two filters, or of one twice if it is the only one
 // left. Returns the filter after them. It is a function of its own, so that the loop has all registers of a Cortex-M0.
 // code: 44 bytes
@@ -94,8 +127,9 @@ BMX_OPAQUE static const int8_t* bmx_products_i8(const bmx_int8_conv* layer, cons
                                                 int32_t length, int32_t left, int32_t* sums) {
     const int8_t* next = left > 1 ? filter + length : filter;
     int32_t first = 0, second = 0;
+    const int32_t added = bmx_add_products(x, filter, next, length, &first, &second);
     (void)layer;
-    for (int32_t i = length; --i >= 0;) {
+    for (int32_t i = length; --i >= added;) {
         const int32_t byte = x[i];
         first += byte * filter[i];
         second += byte * next[i];
@@ -202,7 +236,13 @@ BMX_OPAQUE static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_
             const int inside =
                 row >= rows->begin && row < rows->end && column >= columns->begin && column < columns->end;
             const uint8_t* from = inside ? x + offset : pad;
-            for (int32_t i = layer->inputs; i > 0; --i) {
+            int32_t left = layer->inputs;
+#if defined(__GNUC__) && defined(__ARM_FEATURE_UNALIGNED)
+            for (; left >= 4; left -= 4, taps += 4, from += 4) {
+                __builtin_memcpy(taps, from, 4);
+            }
+#endif
+            for (; left > 0; --left) {
                 *taps++ = *from++;
             }
         }
