@@ -18,7 +18,7 @@ from .split import Split
 def open_source(
     batching, dataset, input_size=None, crop_ratio=None, augmentation='medium', num_workers=0, *, data_dir=None, val_fraction=None,
     use_rec=False, rec_train=None, rec_train_idx=None, rec_val=None, rec_val_idx=None, randaugment=None, random_erasing=0.0,
-    channels=None, mean=None, std=None, bootstrap=False,
+    no_mirror=False, channels=None, mean=None, std=None, bootstrap=False,
 ):  # fmt: skip
     """Open and check training data.
 
@@ -48,6 +48,8 @@ def open_source(
     augmentation = dataclasses.replace(
         row.augmentations[augmentation], randaugment=randaugment and tuple(randaugment), random_erasing=random_erasing
     )
+    if no_mirror:
+        augmentation = dataclasses.replace(augmentation, mirror=False)
     data_dir = os.path.expanduser(data_dir or '')
     if row.open:
         found = row.open(data_dir)

@@ -111,6 +111,15 @@ def test_files_are_read_whatever_their_checksums(tmp_path, name):
     check(open_data(name, tmp_path), name, data)
 
 
+@pytest.mark.parametrize('flags,mirrored', [([], True), (['--no-mirror'], False)])
+def test_images_are_mirrored_unless_the_flag_forbids_it(tmp_path, flags, mirrored):
+    images = write(tmp_path, 'fashion-mnist')[0][0]
+    mean, std = (values[0] for values in (DATASETS['fashion-mnist'].input.mean, DATASETS['fashion-mnist'].input.std))
+    seen = [np.rint(image * std + mean) for batch, _ in open_data('fashion-mnist', tmp_path, *flags).train(0) for image in batch.asnumpy()]
+    unchanged = [any(np.array_equal(image, other) for other in images) for image in seen]
+    assert any(unchanged) and all(unchanged) != mirrored
+
+
 @pytest.mark.parametrize('name', SETS)
 def test_packed_files_are_read_and_left_as_they_are(tmp_path, name):
     data = write(tmp_path, name)

@@ -137,8 +137,8 @@ def test_a_run_interrupted_after_an_epoch_resumes_bit_for_bit(data_flags, finish
 
 
 AVERAGED = ['--ema', '0.8', '--class-weights', 'WEIGHTS', '--save-frequency', '1', '--track-flips']
-CHANGED_IMAGES = ['--randaugment', '2,9', '--random-erasing', '0.5', '--cutmix']
-IN_PLAN = ('2 operations of RandAugment of magnitude 9, random erasing with probability 0.5', '(cutmix)')
+CHANGED_IMAGES = ['--no-mirror', '--randaugment', '2,9', '--random-erasing', '0.5', '--cutmix']
+IN_PLAN = ('without mirroring, 2 operations of RandAugment of magnitude 9, random erasing with probability 0.5', '(cutmix)')
 
 
 @pytest.mark.parametrize(

@@ -364,6 +364,11 @@ def _add_data_flags(group):
         'of resized, digits never mirrored' + _default('augmentation'),
     )
     group.add_argument(
+        '--no-mirror',
+        action='store_true',
+        help='do not mirror training images, for classes that mirroring changes, such as letters, digits and directions',
+    )
+    group.add_argument(
         '--randaugment',
         type=_two_numbers,
         metavar='N,M',

@@ -98,6 +98,8 @@ def describe_check(net, batches, options):
 
 def _describe_augmentation(options):
     parts = [options.augmentation]
+    if options.no_mirror:
+        parts.append('without mirroring')
     if options.randaugment:
         parts.append('{} operations of RandAugment of magnitude {}'.format(*options.randaugment))
     if options.random_erasing:
