@@ -221,10 +221,10 @@ def _of_zoo(arguments, description, images):
     from ..files.parameters import read_parameters
 
     usual = {'classes': images.classes}
-    if takes_option(arguments.network, 'initial_layers'):
+    written = description.model() if description else {}
+    if not written and takes_option(arguments.network, 'initial_layers'):  # a description without a stem is of the network's own
         usual['initial_layers'] = DATASETS[_dataset(arguments)].initial_layers
     given = {'name': arguments.network, 'classes': arguments.classes, 'initial_layers': arguments.initial_layers}
-    written = description.model() if description else {}
     model = {**usual, **written, **{name: value for name, value in given.items() if value is not None}}
     network = get_model(**model)
     stem = f' and --initial-layers {model["initial_layers"]}' if 'initial_layers' in model else ''

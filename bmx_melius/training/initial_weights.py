@@ -15,7 +15,10 @@ from .options.inherited import describe_differences
 from .recording.plan import describe_check
 from .saving.stored_checkpoints import verify_file
 
-OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'
+OTHER_NETWORK = (
+    'give the flags that it was trained with, such as --model, --model-options, --initial-layers and --channels (1 for gray images), or use '
+    'other weights'
+)
 
 
 def start_weights(options, get_model, net, model, images):

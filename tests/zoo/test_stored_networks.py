@@ -10,8 +10,9 @@ import gluoncv
 import mxnet as mx
 import numpy as np
 import pytest
+from support.images import make_folders
 from support.paths import ROOT
-from support.training_runs import TINY, train
+from support.training_runs import TINY, refused, train
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
@@ -81,6 +82,18 @@ def test_packed_network_and_training_weights_agree_with_the_weights_of_the_run(f
 def test_fine_tuning_begins_with_the_weights_that_ship(folder, tmp_path, capsys):
     train('--model', NAME, '--dataset', 'digits', '--use-pretrained', '--dry-run', '--save-dir', str(tmp_path / 'run'))
     assert re.search(rf'weights +the pretrained {NAME}: all parameters are loaded', capsys.readouterr().out)
+
+
+def test_folders_of_gray_images_need_a_flag_which_the_error_names(folder, tmp_path, capsys):
+    make_folders(tmp_path / 'photos')
+    flags = ['--model', NAME, '--use-pretrained', '--data-dir', tmp_path / 'photos', '--input-size', '8', '--save-dir', tmp_path / 'run']
+    assert '--channels (1 for gray images)' in refused(capsys, *flags)
+    train(*flags, '--channels', '1', '--num-epochs', '1', '--batch-size', '4', '-j', '0')
+    # The stem is that of the weights, not the usual one of folders.
+    evaluation = ['evaluate', NAME, str(tmp_path / 'photos'), '--params', str(tmp_path / 'run' / 'epoch-0001.params'), '--json']
+    capsys.readouterr()
+    assert main(evaluation) == 0
+    assert json.loads(capsys.readouterr().out)['input']['channels'] == 1
 
 
 def test_the_row_has_the_accuracy_of_the_packed_network_and_its_interval(folder):
