@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import fine_tuning
 import jobs
 import measurements
 import numpy as np
@@ -445,3 +446,23 @@ def test_a_dry_run_shows_the_trial_runs_before_the_others(tmp_path, capsys):
     assert runner.main([str(write_study(tmp_path, TUNED)), '--out', str(tmp_path), '--dry-run']) == 0
     *trials, heading = capsys.readouterr().out.partition('# then, with the best --lr-factor of each row:')[:2]
     assert heading and [line.split('--lr-factor ')[1].split()[0] for line in trials[0].splitlines()] == ['0.001', '1'] * 2
+
+
+# --- fine-tuning on few images --------------------------------------------------------------------------------------------------------
+
+
+def test_images_of_a_draw_are_divided_into_training_and_test(tmp_path):
+    images = {digit: np.random.RandomState(digit).randint(0, 256, (30, 784)).astype(np.uint8) for digit in (3, 5)}
+    fine_tuning.write_images(images, (3, 5), np.random.RandomState(1), tmp_path)
+    for digit in (3, 5):
+        train, val, test = ({path.name for path in (tmp_path / part / str(digit)).iterdir()} for part in ('train', 'val', 'test'))
+        assert len(train) == fine_tuning.IMAGES and len(test) == 10 and val < test and not train & test
+
+
+def test_the_table_of_fine_tuning_has_differences_draw_by_draw_with_their_interval():
+    found = {way: [0.5, 0.6, 0.7] for way in fine_tuning.WAYS}
+    found['binary, all layers'] = [0.6, 0.8, 0.8]  # 10, 20 and 10 points more: t of 2 degrees of freedom is 4.303, the error 3.333
+    rows = dict(line.strip('| ').split(' | ', 1) for line in fine_tuning.table(dict.fromkeys(found, 0.03), found) if ' | ' in line)
+    assert rows['binary, all layers'] == '0.03 | 73.3 ± 11.5 | +13.3 (-1.0 to +27.7)'
+    assert rows['binary, random weights'] == '0.03 | 60.0 ± 10.0'
+    assert rows['float, all layers'].endswith('+0.0 (+0.0 to +0.0)')
