@@ -1,17 +1,19 @@
 """Networks of PyTorch authors at their real sizes: exported to ONNX, imported, and timed in PyTorch, ONNX Runtime and packed.
 
 The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; the networks of
-Bitorch are its layers, and BNext is its authors' code. A row of the table has the convolutions and dense layers that became binary, the
-sizes of the ONNX model, of the packed parameters and of those with 8-bit real-valued layers, the processor time and memory of the import,
-the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many times the
-packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the largest
-output. All run in turns, with an int8 MobileNet 1.0 in ONNX Runtime, and processor time does not count what other programs take.
+Bitorch are its layers, BNext and BinaryViT are their authors' code. A row of the table has the convolutions and dense layers that became
+binary, the sizes of the ONNX model, of the packed parameters and of those with 8-bit real-valued layers, the processor time and memory of
+the import, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many
+times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the
+largest output. All run in turns, with an int8 MobileNet 1.0 in ONNX Runtime, and processor time does not count what other programs take.
 
-Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` and, for BNext, ``einops``, ``timm`` and ``torchinfo`` (Python
-3.11; MXNet is not needed), after ``make``: ``PYTHONPATH=. python benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
+Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` and, for BNext, ``einops``, ``timm`` and ``torchinfo``, for
+BinaryViT ``timm==0.9.16`` and ``transformers==4.46.3`` (Python 3.11; MXNet is not needed), after ``make``: ``PYTHONPATH=. python
+benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -38,6 +40,7 @@ STAGES = {'blocks': (4, 4, 4, 4), 'widths': (64, 128, 256, 512), 'classes': 1000
 MOBILE_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 MOBILE_STRIDES = (1, 2, 1, 2, 1, 2, *(1,) * 5, 2, 1)
 DEIT_SMALL = {'features': 384, 'heads': 6, 'patch': 16, 'patches': 196, 'blocks': 4, 'classes': 1000}
+BINARYVIT = 'Phuoc-Hoan-Le/BinaryViT@ca16a43'
 CIFAR = {'widths': (*(16,) * 3, *(32,) * 3, *(64,) * 3), 'strides': (1, 1, 1, 2, 1, 1, 2, 1, 1)}
 
 
@@ -96,12 +99,19 @@ def meliusnet22():
     return nn.Sequential(*layers, nn.BatchNorm2d(features), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, 1000))
 
 
-def bnext(size):
-    """Return BNext of the authors' code, with signs in place of the slopes that training begins with."""
-    name, commit = make_pytorch.BNEXT.split('@')
+@contextlib.contextmanager
+def cloned(repository):
+    """Yield a folder with the code of a repository of GitHub, OWNER/NAME@COMMIT."""
+    name, commit = repository.split('@')
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(['git', 'clone', '--quiet', f'https://github.com/{name}', folder], check=True)
         subprocess.run(['git', '-C', folder, 'checkout', '--quiet', commit], check=True)
+        yield folder
+
+
+def bnext(size):
+    """Return BNext of the authors' code, with signs in place of the slopes that training begins with."""
+    with cloned(make_pytorch.BNEXT) as folder:
         spec = importlib.util.spec_from_file_location('bnext', pathlib.Path(folder, 'src', 'bnext.py'))
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -110,6 +120,27 @@ def bnext(size):
         if buffer_name.endswith('temperature'):
             buffer.zero_()
     return network
+
+
+class BinaryViT(nn.Module):
+    """BinaryViT of the authors' code, with the flags of its script, and factors and shifts that training begins with as 0."""
+
+    def __init__(self):
+        super().__init__()
+        flags = dict.fromkeys(('avg_res3', 'avg_res5', 'replace_ln_bn'), True)
+        flags |= dict.fromkeys(('disable_layerscale', 'enable_cls_token', 'some_fp', 'drop_path'), False)
+        with cloned(BINARYVIT) as folder:
+            sys.path.insert(0, folder)
+            import models
+
+            options = argparse.Namespace(nb_classes=1000, **flags)
+            self.network = models.get_model(options, f'{folder}/configs/binaryvit-small-patch4-224', 'extra-res-pyramid', 1, 1)
+        for parameter in self.network.parameters():
+            if not parameter.any():
+                nn.init.normal_(parameter, 0, 0.1)
+
+    def forward(self, x):
+        return self.network(x, return_dict=False)[0]
 
 
 NETWORKS = {  # name: title, function that builds it, size of the image
@@ -128,6 +159,7 @@ NETWORKS = {  # name: title, function that builds it, size of the image
         lambda: networks.VisionTransformer(bits=True, token=False, **DEIT_SMALL),
         224,
     ),
+    'binaryvit': ('BinaryViT-S', BinaryViT, 224),
     'adabin18': ('AdaBin ResNet-18', adabin18, 224),
     'irnet20': ('IR-Net ResNet-20', lambda: networks.CifarResNet(networks.IRConv, lambda _: nn.Hardtanh(), **CIFAR), 32),
     'adabin20': ('AdaBin ResNet-20', lambda: networks.CifarResNet(networks.AdaBinConv, networks.Maxout, **CIFAR), 32),

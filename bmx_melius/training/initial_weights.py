@@ -16,8 +16,8 @@ from .recording.plan import describe_check
 from .saving.stored_checkpoints import verify_file
 
 OTHER_NETWORK = (
-    'give the flags that it was trained with, such as --model, --model-options, --initial-layers and --channels (1 for gray images), or use '
-    'other weights'
+    'give the flags that it was trained with, such as --model, --model-options, --initial-layers and --channels (1 for gray images), '
+    'or use other weights'
 )
 
 

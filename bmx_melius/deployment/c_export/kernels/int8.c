@@ -224,7 +224,7 @@ BMX_OPAQUE static const uint32_t* bmx_products_pairs4(const bmx_int8_conv* layer
 
 // Copies the bytes of a group under the taps of a window: [kernel_h][kernel_w][inputs]. Outside the map are those of
 // `pad`. The taps are passed by pointers: compilers for RISC-V would copy them by calls of memcpy.
-// code: 166 bytes
+// code: 190 bytes
 BMX_OPAQUE static void bmx_gather_bytes(const bmx_int8_conv* layer, const uint8_t* x, int32_t x_stride,
                                         const uint8_t* pad, const bmx_taps* rows, const bmx_taps* columns,
                                         uint8_t* taps) {
