@@ -20,14 +20,16 @@ def multiply_add(a, b, c):
     the second rounding, to float32, acts as if it were the only one (Boldo and Melquiond, Emulation of FMA and correctly rounded sums,
     2008).
     """
-    product, c = np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)
-    total = np.asarray(product + c)
+    product = np.multiply(a, b, dtype=np.float64)
+    total = product + c
+    midpoints = np.flatnonzero(total.view(np.int64) & ((1 << 28) - 1) == 0)  # of float32 numbers, and some others: only these may change
+    product, c, of_midpoints = product.reshape(-1)[midpoints], np.broadcast_to(c, total.shape).flat[midpoints], total.reshape(-1)[midpoints]
     with np.errstate(invalid='ignore'):  # infinity - infinity
-        rest = total - product
-        error = (product - (total - rest)) + (c - rest)  # of the sum, exact (TwoSum); NaN if the sum is not finite
-    bits = total.view(np.int64)
-    inexact = ((error > 0) | (error < 0)) & (bits % 2 == 0)
-    bits += np.where(inexact, np.where((error > 0) == (total > 0), 1, -1), 0)
+        rest = of_midpoints - product
+        error = (product - (of_midpoints - rest)) + (c - rest)  # of the sum, exact (TwoSum); NaN if the sum is not finite
+    away = np.where((error > 0) == (of_midpoints > 0), 1, -1)
+    of_midpoints.view(np.int64)[:] += np.where((error > 0) | (error < 0), away, 0)
+    total.reshape(-1)[midpoints] = of_midpoints
     return total.astype(np.float32)
 
 

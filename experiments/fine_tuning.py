@@ -51,6 +51,7 @@ FLAGS = ['--channels', 1, '--input-size', SIZE, '--augmentation', 'low', '--no-m
 
 def write_images(images, digits, random, folder):
     """Write PNG files to FOLDER/{train,val,test}/DIGIT, drawn by `random` from `images`, a mapping of digits to (number, pixels)."""
+    shutil.rmtree(folder, ignore_errors=True)  # images of another draw, if the constants have changed
     for digit in digits:
         order = random.permutation(len(images[digit]))
         ends = {'train': order[:IMAGES], 'val': order[IMAGES : IMAGES + VALIDATION], 'test': order[IMAGES:]}
@@ -69,7 +70,7 @@ def run(way, rate, data, seed, folder):
         schedule = ['--num-epochs', EPOCHS, '--batch-size', IMAGES // 2, '--lr', rate, '--seed', seed]
         shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
         command('train', '--model', network, *STEM[network], *flags, *FLAGS, *schedule, '--data-dir', data, '--save-dir', folder)
-        weights = ['--params', folder / f'epoch-{EPOCHS:04d}.params', *STEM[network]]
+        weights = ['--params', folder / f'epoch-{EPOCHS:04d}.params']
         write_json(result, json.loads(command('evaluate', network, data / 'test', *weights, '--json')))
     return json.loads(result.read_text())['top1']
 

@@ -107,7 +107,7 @@ def compare(module, inputs, session, outputs, model_file, zero_is_positive):
             break
         expected = _outputs(module, drawn.values())
         results = session(*(drawn[name].numpy().astype(np.float32) for name in session.input_names))
-        results = finish(results if isinstance(results, list) else [results])
+        results = finish(results if isinstance(results, list) else [results], drawn)
         deviation, takes_zeros = _deviation(expected, results), False
         if deviation > TOLERANCE and zero_is_positive:
             with _signs_of_zero(torch, drawn.values()):
@@ -223,23 +223,24 @@ def _signs_of_zero(torch, inputs):
 
 
 def _rest_of_model(path, names):
-    """Return the function from values of an ONNX model with these names, a list of arrays, to its outputs."""
+    """Return the function from values of an ONNX model with these names, a list of arrays, and its inputs, tensors, to its outputs."""
     onnx, onnxruntime = import_onnx_package()
     whole = onnx.load(path)
     wanted = [output.name for output in whole.graph.output]
     if wanted == names:
-        return lambda values: values
+        return lambda values, _: values
     needed, nodes = set(wanted) - set(names), []
     for node in reversed(whole.graph.node):
         if needed.intersection(node.output):
             needed.update(name for name in node.input if name not in names)
             nodes.append(node)
-    read = {name for node in nodes for name in node.input}
+    read, missing = {name for node in nodes for name in node.input}, [name for name in wanted if name not in names]
+    described = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in dict.fromkeys(names)]
     rest = onnx.helper.make_graph(
         nodes[::-1],
         'rest',
-        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in dict.fromkeys(names) if name in read],
-        whole.graph.output,
+        [entry for entry in (*described, *whole.graph.input) if entry.name in read],
+        [output for output in whole.graph.output if output.name in missing],
         [tensor for tensor in whole.graph.initializer if tensor.name in read],
     )
     model = onnx.helper.make_model(rest, ir_version=whole.ir_version, opset_imports=whole.opset_import, functions=whole.functions)
@@ -247,10 +248,9 @@ def _rest_of_model(path, names):
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
     fed = [entry.name for entry in session.get_inputs()]
-    missing = [name for name in wanted if name not in names]
 
-    def finished(values):
-        known = dict(zip(names, values))
+    def finished(values, inputs):
+        known = {**{name: x.numpy() for name, x in inputs.items()}, **dict(zip(names, values))}
         known.update(zip(missing, session.run(missing, {name: known[name] for name in fed})))
         return [known[name] for name in wanted]
 

@@ -208,8 +208,9 @@ def test_programs_without_layers_of_8_bit_integers_keep_their_floats():
     assert [one.type for one in (*network.inputs, *network.outputs)] == ['float', 'float'] and 'net_normalize' in network.files['net.h']
 
 
-@pytest.mark.skipif(not (shutil.which('arm-none-eabi-gcc') and shutil.which('qemu-system-arm')), reason='needs a Cortex-M0 in QEMU')
-def test_a_cortex_m0_gives_the_results_of_the_interpreter_without_functions_for_floats(tmp_path):
+@pytest.mark.skipif(not (shutil.which('arm-none-eabi-gcc') and shutil.which('qemu-system-arm')), reason='needs a Cortex-M in QEMU')
+@pytest.mark.parametrize('processor', ['cortex-m0', 'cortex-m4'])  # without and with dual multiply-adds
+def test_a_microcontroller_gives_the_results_of_the_interpreter_without_functions_for_floats(processor, tmp_path):
     cases = [case for case in pixel_programs(3, 24) if exported(case[2], 'net', spec=case[1].spec, outputs=[0]).ram < 8000][:8]
     assert len(cases) == 8
     for name, maker, program in cases:
@@ -225,7 +226,7 @@ def test_a_cortex_m0_gives_the_results_of_the_interpreter_without_functions_for_
         defined.update(INPUT_TYPE='uint8_t', OUTPUT_TYPE=output.type)
         flags = ' '.join(f"'-D{key}={value}'" for key, value in defined.items())
         programs = [f'PROGRAM={ROOT}/tools/mcu/run.c', f'EXTRA=-include {ROOT}/tools/mcu/hooks.h {flags}']
-        make = ['make', '-s', '-f', ROOT / 'examples/mcu/Makefile', 'PROCESSOR=cortex-m0', f'NETWORK={folder / name}', f'OUT={folder}']
+        make = ['make', '-s', '-f', ROOT / 'examples/mcu/Makefile', f'PROCESSOR={processor}', f'NETWORK={folder / name}', f'OUT={folder}']
         subprocess.run([*make, *programs, 'run'], check=True, cwd=folder, timeout=100)
         symbols = subprocess.run(['arm-none-eabi-nm', '-u', folder / 'network.o'], stdout=subprocess.PIPE, text=True, check=True)
         assert {symbol for symbol in symbols.stdout.split() if symbol.startswith('__')} <= INTEGERS

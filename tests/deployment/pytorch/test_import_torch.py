@@ -198,29 +198,49 @@ def test_operators_at_the_end_that_are_left_out_are_compared_as_well(tmp_path):
 
 
 class Recurrent(nn.Module):
-    """Binary layers, then a GRU over the positions of a map."""
+    """Binary layers, then a GRU over the positions of a map; `beside` adds a part that reads the input."""
 
-    def __init__(self):
+    def __init__(self, beside):
         super().__init__()
-        self.layers, self.memory, self.head = small()[:6], nn.GRU(16, 8, batch_first=True), nn.Linear(8, 5)
+        self.layers, self.memory, self.head, self.beside = small()[:6], nn.GRU(16, 8, batch_first=True), nn.Linear(8, 5), beside
 
     def forward(self, x):
-        return self.head(self.memory(self.layers(x).flatten(2).transpose(1, 2))[0][:, -1])
+        y = self.head(self.memory(self.layers(x).flatten(2).transpose(1, 2))[0][:, -1])
+        return y + x.mean((1, 2, 3)).unsqueeze(1) if self.beside else y
 
 
-def test_a_module_is_packed_up_to_a_value_and_compared_with_what_follows(tmp_path):
-    net = trained(Recurrent)
+@pytest.mark.parametrize('exporter', ['torchscript', *(['dynamo'] if HAS_DYNAMO else [])])
+@pytest.mark.parametrize('beside', [False, True])
+def test_a_module_is_packed_up_to_a_value_and_compared_with_what_follows(beside, exporter, tmp_path):
+    net, options = trained(Recurrent, beside), {'zero_is_positive': True, 'exporter': exporter}
     with pytest.raises(UserError, match='has a state from one step to the next') as caught:
-        bmx.import_torch(net, SHAPE, tmp_path / 'packed', zero_is_positive=True)
-    (name,) = set(re.findall(r"outputs=\['([^']*)'\]", str(caught.value)))
-    report = bmx.import_torch(net, SHAPE, tmp_path / 'packed', zero_is_positive=True, outputs=[name])
+        bmx.import_torch(net, SHAPE, tmp_path / 'packed', **options)
+    (name,) = re.findall(r"outputs=\['([^']*)'\]", str(caught.value))
+    report = bmx.import_torch(net, SHAPE, tmp_path / 'packed', outputs=[name], **options)
     assert report.comparison.inputs == comparison.INPUTS and any('GRU' in note for note in report.notes)
     x = torch.randn(1, *SHAPE[1:], generator=torch.Generator().manual_seed(7))
     with torch.no_grad():
-        expected = net.layers.eval()(x)
-    found = bmx.Session(tmp_path / 'packed')(x.numpy())
-    assert found.size == expected.numel()
-    np.testing.assert_allclose(np.sort(found.ravel()), np.sort(expected.numpy().ravel()), rtol=1e-4, atol=1e-4)
+        expected = net.layers.eval()(x).numpy()
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x.numpy()), expected, rtol=1e-4, atol=1e-4)
+
+
+class TwoOutputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.heads = small()[:-1], nn.ModuleList([nn.Linear(16, 3), nn.Linear(16, 5)])
+
+    def forward(self, x):
+        y = self.layers(x)
+        return tuple(head(y) for head in self.heads)
+
+
+def test_one_of_the_outputs_of_a_module_is_packed_alone(tmp_path):
+    net, model_file = trained(TwoOutputs).eval(), tmp_path / 'net.onnx'
+    bmx.import_torch(net, SHAPE, tmp_path / 'both', zero_is_positive=True, exporter='torchscript', model_file=model_file)
+    second = importlib.import_module('onnx').load(model_file).graph.output[1].name
+    bmx.import_torch(net, SHAPE, tmp_path / 'packed', zero_is_positive=True, exporter='torchscript', outputs=[second])
+    x = np.random.RandomState(0).normal(size=SHAPE).astype('f')
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x), bmx.Session(tmp_path / 'both')(x)[1], rtol=1e-5, atol=1e-6)
 
 
 class DependsOnNumbers(nn.Module):

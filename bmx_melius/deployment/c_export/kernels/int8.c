@@ -101,6 +101,7 @@ static inline int32_t bmx_add_four_products(int32_t sum, uint32_t even, uint32_t
 }
 #endif
 
+// The condition is repeated because each block between empty lines is copied into a network on its own.
 #if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED)
 // Adds the products of as many bytes as are a multiple of four. Returns their number.
 static inline int32_t bmx_add_products(const uint8_t* x, const int8_t* filter, const int8_t* next, int32_t length,
