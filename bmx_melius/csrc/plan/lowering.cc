@@ -128,7 +128,7 @@ class Lowering {
             case Op::upsample:
                 return upsample_step(source(group), a, group.result, output(group));
             case Op::transpose:
-                return transpose_step(source(group), output(group));
+                return transpose_step(kernels_.floats, source(group), output(group));
             case Op::arrange:
                 return arrange_step(source(group), output(group));
             case Op::matmul:

@@ -30,7 +30,7 @@ StepPtr normalize_step(Source source, const Attributes& attributes, double eps, 
 StepPtr upsample_step(Source source, const Attributes& attributes, int result, Slab output);
 
 // Exchanges the channels and the positions of a map.
-StepPtr transpose_step(Source source, Slab output);
+StepPtr transpose_step(const FloatKernels* kernels, Source source, Slab output);
 
 // Copies a map to one with the same positions, row by row, in rows of another length.
 StepPtr arrange_step(Source source, Slab output);

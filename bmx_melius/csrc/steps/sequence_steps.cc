@@ -29,27 +29,24 @@ void transpose(const float* from, ptrdiff_t stride, int n, int k, float* rows) {
 
 }  // namespace
 
-StepPtr transpose_step(Source source, Slab whole) {
-    const int channels = source.channels();
-    const auto row_bytes = [value = source.value, channels](const std::vector<Value>& values) {
-        return round_up(sizeof(float) * values[value].width * channels, 64);
-    };
-    const auto run = [=](const Memory& memory, const Team& team, int) {
+StepPtr transpose_step(const FloatKernels* kernels, Source source, Slab whole) {
+    return function_step([=](const Memory& memory, const Team& team, int) {
+        constexpr int kPixelsAtOnce = 64;  // whose channels stay in the cache until all of them are read
         const Value& map = memory.value(source.value);
         const View output = memory.view(whole);
-        float* const row = floats(memory.scratch + team.thread * row_bytes(*memory.values));
-        for (int y = team.begin(map.height); y < team.end(map.height); y++) {
-            gather_row(memory, source, y, row, channels);
-            float* to = floats(output.data) + y * map.width;
-            for (int c = 0; c < channels; c++, to += output.pixel) {
-                for (int64_t x = 0; x < map.width; x++) {
-                    to[x] = row[x * channels + c];
-                }
+        const int64_t blocks = (map.width + kPixelsAtOnce - 1) / kPixelsAtOnce;  // of a row
+        for (int64_t block = team.begin(map.height * blocks); block < team.end(map.height * blocks); block++) {
+            const int64_t y = block / blocks, x = block % blocks * kPixelsAtOnce;
+            const int pixels = static_cast<int>(std::min<int64_t>(kPixelsAtOnce, map.width - x));
+            float* to = floats(output.data) + y * map.width + x;
+            for (const Slab& slab : source.slabs) {
+                const View view = memory.view(slab);
+                kernels->pixels_to_planar(view.type, view.at(y * view.row + x * view.pixel), view.pixel, pixels,
+                                          slab.channels, to, output.pixel);
+                to += slab.channels * output.pixel;
             }
         }
-    };
-    return function_step(run,
-                         [=](const std::vector<Value>& values, int threads) { return threads * row_bytes(values); });
+    });
 }
 
 StepPtr arrange_step(Source source, Slab whole) {
