@@ -63,7 +63,9 @@ def names():
 
 
 def function_bytes(name):
-    """Return the bytes of a function that GCC 12.2 makes for a Cortex-M3 with -Os, of a template with the types that need most.
+    """Return the bytes of a function that GCC 12.2 makes with -Os, of a template with the types that need most.
+
+    The processor is a Cortex-M3, or a Cortex-M4 for what only that one has.
 
     `make test-mcu` compares their total with the total of a network. 0 for types.
     """

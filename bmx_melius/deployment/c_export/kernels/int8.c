@@ -90,6 +90,7 @@ static void bmx_multi_threshold_value(const bmx_span* span, const value_t* x, co
 #if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED)
 // Adds the products of four bytes and four weights: of the bytes 0 and 2, and of the bytes 1 and 3, which are pairs of
 // numbers of 16 bits.
+// code: 20 bytes
 static inline int32_t bmx_add_four_products(int32_t sum, uint32_t even, uint32_t odd, const int8_t* filter) {
     uint32_t weights, pair;
     __builtin_memcpy(&weights, filter, 4);
@@ -104,6 +105,7 @@ static inline int32_t bmx_add_four_products(int32_t sum, uint32_t even, uint32_t
 // The condition is repeated because each block between empty lines is copied into a network on its own.
 #if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED)
 // Adds the products of as many bytes as are a multiple of four. Returns their number.
+// code: 56 bytes
 static inline int32_t bmx_add_products(const uint8_t* x, const int8_t* filter, const int8_t* next, int32_t length,
                                        int32_t* first, int32_t* second) {
     int32_t i = 0;
