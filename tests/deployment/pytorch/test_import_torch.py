@@ -299,7 +299,7 @@ def ties(x, dtype=torch.float32):
     ids=['same', 'rounding', 'ties', 'zeros', 'zeros in place', 'zeros of weights', 'different'],
 )
 def test_a_comparison_tells_differences_from_rounding_errors_and_zeros(function, fake, expected, monkeypatch):
-    monkeypatch.setattr(comparison, '_rest_of_model', lambda *_: lambda values: values)
+    monkeypatch.setattr(comparison, '_rest_of_model', lambda *_: lambda values, inputs: values)
     arguments = Passed(function), {'x': torch.randn(1, 8)}, Fake(fake), ['y'], 'net.onnx', True
     if expected is None:
         with pytest.raises(UserError, match=r'differs from Passed by \d\.\de-0[012] of the largest'):
