@@ -65,25 +65,20 @@ QUERIES = [
     node('Transpose', 'five', 'moved', perm=[2, 0, 3, 1, 4]),
     *(node('Gather', f'moved {index}', name, axis=0) for index, name in (('zero', 'q'), ('index1', 'k'), ('last', 'v'))),
 ]
+SHARES = [
+    *QUERIES,
+    node('Transpose', 'k', 't', perm=[0, 1, 3, 2]),
+    node('MatMul', 'q t', 'scores'),
+    node('Softmax', 'scores', 'shares', axis=-1),
+]
+JOINED = [node('Transpose', 'mixed', 'joined', perm=[0, 2, 1, 3]), node('Reshape', 'joined back', 'y')]
 AFTER = {
-    'attention of heads': [
-        *QUERIES,
-        node('Transpose', 'k', 't', perm=[0, 1, 3, 2]),
-        node('MatMul', 'q t', 'scores'),
-        node('Softmax', 'scores', 'shares', axis=-1),
-        node('MatMul', 'shares v', 'mixed'),
-        node('Transpose', 'mixed', 'joined', perm=[0, 2, 1, 3]),
-        node('Reshape', 'joined back', 'y'),
-    ],
+    'attention of heads': [*SHARES, node('MatMul', 'shares v', 'mixed'), *JOINED],
     'attention of bits with limits': [
-        *QUERIES,
-        node('Transpose', 'k', 't', perm=[0, 1, 3, 2]),
-        node('MatMul', 'q t', 'scores'),
-        node('Softmax', 'scores', 'shares', axis=-1),
+        *SHARES,
         *(node('Div', 'shares sixth', 'd'), node('Round', 'd', 'r'), node('Clip', 'r nought one', 'bits'), node('Mul', 'bits sixth', 'p')),
         node('MatMul', 'p v', 'mixed'),
-        node('Transpose', 'mixed', 'joined', perm=[0, 2, 1, 3]),
-        node('Reshape', 'joined back', 'y'),
+        *JOINED,
     ],
     'softmax of tokens': [node('Softmax', 'b', 'p', axis=1), node('Mul', 'p b', 'm'), node('ReduceSum', 'm axis1', 'y', keepdims=0)],
     'a product of features': [node('Transpose', 'b', 't', perm=[0, 2, 1]), node('MatMul', 't b', 'y')],
