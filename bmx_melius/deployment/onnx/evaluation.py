@@ -297,11 +297,9 @@ class Evaluator:
     def by_channel(self, name, shape):
         """Return a constant as an array that can be repeated along all axes but the channels; None if it depends on other axes."""
         array = self.constant(name)
-        if array.size == 1:
-            return array.reshape(())  # `Clip` takes no other shape
         if array.ndim > len(shape):
             return None
-        array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+        array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape) if array.ndim else array
         for axis in range(array.ndim):
             if axis != 1 and array.shape[axis] != 1:
                 first = array.take([0], axis)

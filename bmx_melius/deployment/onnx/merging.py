@@ -74,7 +74,7 @@ class _Merging:
         return made[name]
 
     def _constant(self, array, name):
-        self.initializers.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.initializers.append(self.onnx.numpy_helper.from_array(np.asarray(array, order='C'), name))
         return name
 
 
