@@ -38,6 +38,8 @@ OPERATOR_SOURCES = (
     'mxnet_binarize.cc',
     'mxnet_convolution.cc',
     'mxnet_pooling.cc',
+    'training.cc',
+    'training_amx.cc',
     'training_avx2.cc',
     'training_avx512.cc',
 )
@@ -211,7 +213,7 @@ def _thread_library(compiler):
     return ['-Wl,--push-state,--no-as-needed', found, '-Wl,--pop-state'] if os.path.isabs(found) else []
 
 
-def _openmp(compiler):
+def openmp_flags(compiler):
     """Return the flags for OpenMP if the compiler is GCC. Clang's has other threads than MXNet's: without flags loops have one."""
     macros = subprocess.run([*compiler, '-x', 'c++', '-dM', '-E', os.devnull], stdout=subprocess.PIPE, text=True).stdout
     return ['-Wno-unknown-pragmas'] if '__clang__' in macros else ['-fopenmp']
@@ -222,7 +224,7 @@ def _build_operator(compiler, sources, headers, objects, target):
     if mxnet is None:
         target.unlink(missing_ok=True)  # built for an MXNet that has been uninstalled
         return  # an installation only for Session
-    openmp = _openmp(compiler)
+    openmp = openmp_flags(compiler)
     flags = [*FLAGS, *openmp, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
     # the objects of the shared folder belong to the engine, which has been built before
     shared = [(source, [*FLAGS, *THREADS]) for source in sources if source.name not in OPERATOR_SOURCES]

@@ -5,7 +5,8 @@ execution, the operators of a sign with its straight-through estimator, nine or 
 values and gradients, bit for bit. It makes one pass over the map forward and one backward, and keeps one array instead of three for the
 latter. On processors that have kernels for it, the sign and the binary convolution that reads it become one operator,
 ``bmx_melius_convolution``. It counts bits for its value, which is exact, as MXNet's is for the method ``sign``. For its gradients it
-looks up sums of numbers by bits: they are MXNet's but for the order of additions, and do not depend on the number of threads.
+looks up sums of numbers by bits, or multiplies by AMX: they are MXNet's but for the order of additions, and do not depend on the number of
+threads.
 On processors with AVX2, but not AVX-512, where oneDNN has only slow pooling for maps in the layout NCHW, ``bmx_melius_max_pool`` replaces
 maximum pooling, with the same bits.
 """
@@ -28,7 +29,7 @@ MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients o
 POOLING_OPERATOR = 'bmx_melius_max_pool'
 WINDOWS = {'kernel': (), 'stride': (1, 1), 'pad': (0, 0)}  # attributes of a Pooling that it has, too,
 PLAIN_POOLING = {'pool_type': 'max', 'global_pool': 'False', 'pooling_convention': 'valid', 'layout': 'NCHW'}  # others that it requires
-KERNELS = ('avx512', 'avx2')  # instruction sets that have kernels for it, the best one first
+KERNELS = ('amx', 'avx512', 'avx2')  # instruction sets that have kernels for it, the best one first
 MOST_REACH = 24  # pixels from the first to the last one of a window, down or across: the tables of larger ones are too large
 METHODS = ('sign', 'approx_sign')
 _processor: Dict[str, Callable[[], Any]] = {}  # 'instruction_sets': the function that `register` is given

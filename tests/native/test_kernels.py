@@ -1,7 +1,7 @@
 """The kernels of each instruction set against plain loops: what they compute, and what they touch in memory.
 
-Binary and 8-bit kernels must agree with them bit for bit, float kernels up to rounding, and with the kernels of other instruction sets bit
-for bit.
+Binary and 8-bit kernels must agree with them bit for bit, kernels of floats and of gradients up to rounding, and those of floats with those
+of other instruction sets bit for bit.
 """
 
 import re
@@ -13,7 +13,7 @@ from support.native_program import KERNEL_PARTS, SOURCES
 from support.paths import ROOT
 
 NOT_AVAILABLE = 77  # exit status where the build or the CPU lacks an instruction set: kNotAvailable of csrc/kernel_tables.h
-CASES = {'binary': (200, 10000), 'float_product': (150, 20000), 'float_map': (150, 20000), 'int8': (150, 10000)}  # short, long
+CASES = {'binary': (200, 10000), 'float_product': (150, 20000), 'float_map': (150, 20000), 'int8': (150, 10000), 'training': (60, 3000)}  # short, long
 SANITIZED_BINARY = (100, 10000)  # each takes long there, and ends at guarded pages in the optimized build, too
 
 
@@ -21,7 +21,8 @@ SANITIZED_BINARY = (100, 10000)  # each takes long there, and ends at guarded pa
 @pytest.mark.parametrize('build', ['optimized', 'sanitized'])
 @pytest.mark.parametrize('kernels', CASES)
 def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, instruction_set, build_native, long_run):
-    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', KERNEL_PARTS, build)
+    parts = [*KERNEL_PARTS, 'training'] if kernels == 'training' else KERNEL_PARTS
+    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', parts, build)
     cases = SANITIZED_BINARY if (kernels, build) == ('binary', 'sanitized') else CASES[kernels]
     command = [program, instruction_set, str(cases[long_run])]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -22,6 +22,7 @@ from native_build import (  # noqa: E402, F401
     find_compiler,
     fresh_object,
     known_instruction_sets,
+    openmp_flags,
     outdated,
 )
 
@@ -56,7 +57,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
         Main program, relative to the root of the project. BMX_HAVE_AVX2 etc. are defined for the instruction sets that are included.
     parts : list of str or None
         The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc,
-        PART_planes_avx512.cc and so on. None: all files of the engine.
+        PART_planes_avx512.cc and so on. None: all files of the engine. Files of the operators are compiled and linked with OpenMP.
     flags : list of str
         Compiler and linker flags for all files. With the library's and all instruction sets, the objects of its last build are used
         if they are up to date.
@@ -87,20 +88,22 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     common += [f'-DBMX_HAVE_{name.upper()}' for name in have]
     checks = _vector_checks(compiler, flags)
     headers = [header for place in (SOURCES, ROOT / 'tests') for header in place.rglob('*.h')]
-    commands, objects = [], []
+    commands, objects, openmp = [], [], []
     for path, instruction_set in [*_files(parts), *((path, None) for path in own)]:
         if instruction_set is not None and instruction_set not in have:
             continue
+        if path.name in OPERATOR_SOURCES:
+            openmp = openmp_flags(compiler)
         built = fresh_object(path) if of_library else None
         objects.append(built or folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
         if not built and outdated(objects[-1], [path, *headers]):
             vectors = [*have[instruction_set], *checks] if instruction_set else []
-            commands.append([*common, *vectors, '-c', path, '-o', objects[-1]])
+            commands.append([*common, *vectors, *openmp, '-c', path, '-o', objects[-1]])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))
     program = folder / own[0].stem
     if commands or not program.exists():
-        _run([*common, *objects, '-o', program])
+        _run([*common, *openmp, *objects, '-o', program])
     return program
 
 
@@ -124,7 +127,7 @@ def _files(parts):
         part, ending = path.stem.partition('_')[0], path.stem.rpartition('_')[2]
         instruction_set = ending if ending in INSTRUCTION_SETS else None
         names = (path.stem, part) if instruction_set or ending == 'reference' else (path.stem,)
-        if path.name not in OPERATOR_SOURCES and (parts is None or set(names) & set(parts)):
+        if path.name not in OPERATOR_SOURCES if parts is None else set(names) & set(parts):
             yield path, instruction_set
 
 

@@ -56,18 +56,7 @@ bmx::BinaryTraining layer_of(const Attributes& attributes, const Sizes& x, const
 
 // The kernels that an attribute names, or nullptr. nn/fusion.py names only what the processor supports.
 const bmx::BinaryTrainingKernels* kernels_of(const Attributes& attributes) {
-    const std::string& name = attributes.at("kernels");
-#ifdef BMX_HAVE_AVX512
-    if (name == "avx512") {
-        return &bmx::binary_training_avx512();
-    }
-#endif
-#ifdef BMX_HAVE_AVX2
-    if (name == "avx2") {
-        return &bmx::binary_training_avx2();
-    }
-#endif
-    return nullptr;
+    return bmx::find_binary_training(attributes.at("kernels"));
 }
 
 void* aligned(void* memory) { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory) + 63) / 64 * 64); }

@@ -5,6 +5,7 @@
 // Both are compared once and packed, so that a product of 32 channels is one xor and one popcount.
 #pragma once
 #include <cstddef>
+#include <string>
 
 namespace bmx {
 
@@ -40,7 +41,12 @@ struct BinaryTrainingKernels {
                      const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient);
 };
 
+// Returns the kernels for an instruction set, or nullptr if there are none. The caller must know that the processor
+// supports it and, for amx, that the process may use tiles: it is in kernels/dispatch.h's list.
+const BinaryTrainingKernels* find_binary_training(const std::string& instruction_set);
+
 const BinaryTrainingKernels& binary_training_avx2();
 const BinaryTrainingKernels& binary_training_avx512();
+const BinaryTrainingKernels& binary_training_amx();
 
 }  // namespace bmx

@@ -47,21 +47,30 @@ class Elements {
   public:
     // Appends an element. There are at most kLanes.
     void add(int offset) {
-        if (count_ == 0 || offset != offsets_[count_ - 1] + 1) {
+        if (runs_ == 0 || offset != next_) {
             starts_[runs_] = offset - count_;
             masks_[runs_++] = 0;
         }
+        next_ = offset + 1;
         offsets_[count_] = offset;
         masks_[runs_ - 1] |= Mask(1u << count_++);
     }
 
-    // The elements, and 0 in the other lanes.
+    // Appends a lane without an element.
+    void skip() {
+        next_ = -1;
+        offsets_[count_++] = 0;
+    }
+
+    int first() const { return starts_[0]; }
+
+    // The elements, and 0 in the lanes after them.
     Floats load(const float* base) const {
         if (runs_ > kMostRuns) {
             return gather_lanes(first_lanes(count_), base, offsets_);
         }
-        Floats result = load_lanes(masks_[0], base + starts_[0], broadcast(0));
-        for (int i = 1; i < runs_; i++) {
+        Floats result = broadcast(0);
+        for (int i = 0; i < runs_; i++) {
             result = load_lanes(masks_[i], base + starts_[i], result);
         }
         return result;
@@ -77,6 +86,7 @@ class Elements {
     static constexpr int kMostRuns = 6;  // that are loaded faster than single elements
 
     int count_ = 0, runs_ = 0;
+    int next_ = -1;       // the offset that continues the last run
     int starts_[kLanes];  // minus the lane of the first element
     Mask masks_[kLanes];
     int offsets_[kLanes] = {};
@@ -193,6 +203,23 @@ void weight_words(const BinaryTraining& layer, const float* weight, const Use& u
             store(result, words);
             for (int i = 0; i < count; i++) {
                 use(word, tap + i, result[i]);
+            }
+        }
+    }
+}
+
+// Packs the weights: bits[tap][word][filter], 0 for filters from layer.filters to `padded`. Called by all threads.
+inline void pack_filters(const BinaryTraining& layer, int padded, const float* weight, uint32_t* bits) {
+#pragma omp for schedule(static)
+    for (int filter = 0; filter < padded; filter++) {
+        if (filter < layer.filters) {
+            weight_words(layer, weight + ptrdiff_t(filter) * layer.channels * layer.taps(),
+                         [&](int word, int tap, uint32_t of_filter) {
+                             bits[(ptrdiff_t(tap) * layer.words() + word) * padded + filter] = of_filter;
+                         });
+        } else {
+            for (int part = 0; part < layer.taps() * layer.words(); part++) {
+                bits[ptrdiff_t(part) * padded + filter] = 0;
             }
         }
     }

@@ -1,13 +1,10 @@
 // Matrix products of float32 with AMX, whose tiles multiply bfloat16, the upper halves of float32.
 //
-// A float32 is split into a sum of three bfloat16: the rounded number, its rounded error, and the remaining error;
-// x = x0 + x1 + x2, |x1| <= 2^-8 |x|, |x2| <= 2^-16 |x|. Of the nine products of the parts of two numbers the six
-// largest are added in float32. The others are at most 1.2e-7 of the product, with either sign. The error of sums of
-// several hundred products was at most 9e-8 of the sum of magnitudes for normally distributed numbers, and 1e-6 for
-// positive or widely scaled numbers: on average half of the error of float32 vector code.
-//
-// AMX treats parts below 2^-126 as 0, so that numbers below 2^-110 lose their last bits and results below 2^-126 are 0.
-// Infinities, and numbers that round to them (from 3.39e38), become NaN. NaN remains NaN.
+// A float32 is split into a sum of three bfloat16 (bfloat16_parts.h). Of the nine products of the parts of two numbers
+// the six largest are added in float32. The others are at most 1.2e-7 of the product, with either sign. The error of
+// sums of several hundred products was at most 9e-8 of the sum of magnitudes for normally distributed numbers, and 1e-6
+// for positive or widely scaled numbers: on average half of the error of float32 vector code. Results below 2^-126 are
+// 0.
 //
 // B is split once, A in each call. The vector unit does this, and the epilogue, concurrently with the tile unit: its
 // instructions are interleaved with the tile instructions. The products of an element are added in the order of k,
@@ -20,12 +17,12 @@
 
 #include "kernels/common/arithmetic.h"
 #include "kernels/common/float_kernels.h"
+#include "kernels/x86/bfloat16_parts.h"
 #include "kernels/x86/tiles_amx.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kParts = 3;
 constexpr int kLanes = 16, kChunk = 32;    // a row of a tile: 16 float32 or 32 bfloat16
 constexpr int kRowTiles = 2, kStrips = 2;  // tiles of A and of B multiplied at a time
 constexpr int kMaxTiles = 64;              // tiles of A at a time, for each of the three parts
@@ -33,31 +30,6 @@ constexpr int kMinN = 64, kMinK = 32;      // below these, splitting A takes lon
 constexpr int kMaxK = kMaxTiles * kChunk;
 
 bool suits_tiles(int n, int k) { return n >= kMinN && k >= kMinK && k <= kMaxK; }
-
-// --- splitting of float32 into parts, in the upper halves of integers
-
-__m512i upper_halves(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi32(int(0xffff0000))); }
-
-struct Split {
-    __m512i parts[kParts];
-
-    explicit Split(__m512 x) {
-        const __m512i half = _mm512_set1_epi32(0x8000);
-        for (int i = 0; i < kParts - 1; ++i) {
-            parts[i] = upper_halves(_mm512_add_epi32(_mm512_castps_si512(x), half));
-            x = _mm512_sub_ps(x, _mm512_castsi512_ps(parts[i]));
-        }
-        parts[kParts - 1] = _mm512_castps_si512(x);  // its lower half is 0 already
-    }
-};
-
-// Stores 16 pairs of bfloat16 for each part: a pair is an element of `even` and the element of `odd` 16 positions
-// later. step: bytes between the parts.
-void store_pairs(const Split& even, const Split& odd, uint8_t* to, ptrdiff_t step) {
-    for (int i = 0; i < kParts; ++i, to += step) {
-        _mm512_store_si512(to, _mm512_or_si512(_mm512_srli_epi32(even.parts[i], 16), odd.parts[i]));
-    }
-}
 
 // --- B: tiles [pair of strips][chunk of kChunk k][part][strip]; a strip is kLanes n, and a row of a tile has a pair of
 // k for each n

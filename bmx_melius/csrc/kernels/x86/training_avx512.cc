@@ -277,19 +277,7 @@ void gradient_of_x(const BinaryTraining& layer, const BackwardMemory& memory, in
 // Packs the weights. Called by all threads.
 void pack_weights(const BinaryTraining& layer, const BackwardMemory& memory, const float* weight) {
     const int padded = memory.outer_map.groups * kGroup, parts = layer.taps() * layer.words();
-#pragma omp for schedule(static)
-    for (int filter = 0; filter < padded; filter++) {
-        if (filter < layer.filters) {
-            weight_words(layer, weight + ptrdiff_t(filter) * layer.channels * layer.taps(),
-                         [&](int word, int tap, uint32_t bits) {
-                             memory.words[(ptrdiff_t(tap) * layer.words() + word) * padded + filter] = bits;
-                         });
-        } else {
-            for (int part = 0; part < parts; part++) {
-                memory.words[ptrdiff_t(part) * padded + filter] = 0;
-            }
-        }
-    }
+    pack_filters(layer, padded, weight, memory.words);
 #pragma omp for schedule(static)
     for (int part = 0; part < parts; part++) {
         const int tap = part / layer.words(), word = part % layer.words();

@@ -1,0 +1,461 @@
+// Training of binary convolutions with AMX: see kernels/common/binary_training.h.
+//
+// Both gradients are products of matrices: one factor has the gradient of the result, the other one signs or bits.
+// Tiles multiply bfloat16, in which signs and bits are exact, and a number is the sum of three bfloat16
+// (bfloat16_parts.h). So the products are exact, and sums are rounded to float32 as elsewhere.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positives in the intrinsics of GCC 12
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include "kernels/common/binary_training_parts.h"
+#include "kernels/x86/bfloat16_parts.h"
+#include "kernels/x86/tiles_amx.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kDepth = 32;    // numbers that a row of a tile multiplies
+constexpr int kRowTiles = 2;  // tiles of numbers multiplied at a time, with two of signs
+constexpr int kBlock = kRowTiles * kTileRows;
+constexpr int kSumTiles = 4;  // see tiles_amx.h
+constexpr int kSumElements = kSumTiles * kTileBytes / sizeof(float);
+constexpr int kNumberBytes = kRowTiles * kParts * kTileBytes;  // of a step of products
+constexpr int kSignBytes = 2 * kTileBytes;
+constexpr int kStoreEvery = 8;        // steps: tiles that are not stored for 2,000 cycles take 1,000 more
+constexpr int kChunk = 2048;          // most pixels of the gradient of the weight that are summed at a time
+constexpr size_t kCache = 512 << 10;  // bytes that stay in the second-level cache
+
+// Adds the products of two tiles of numbers, each in kParts parts `step` bytes apart, with two tiles of signs.
+[[gnu::always_inline]] inline void add_products(const uint8_t* numbers, ptrdiff_t step, const uint8_t* signs) {
+    load_tile<6>(signs);
+    load_tile<7>(signs + kTileBytes);
+#pragma GCC unroll 3
+    for (int part = kParts - 1; part >= 0; part--) {
+        load_tile<4>(numbers + part * step);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(2, 4, 7);
+        load_tile<5>(numbers + part * step + kTileBytes);
+        _tile_dpbf16ps(1, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+inline void store_sums(uint8_t* to) {
+    store_tile<0>(to);
+    store_tile<1>(to + kTileBytes);
+    store_tile<2>(to + 2 * kTileBytes);
+    store_tile<3>(to + 3 * kTileBytes);
+}
+
+// --- working memory --------------------------------------------------------------------------------------------------
+
+// Rows of the gradient of the result, or of some of them, as one line of pixels. Zeros follow each row, as many as
+// windows reach beyond it, so that a tap is an offset, and the pixels of a tile can belong to two rows.
+struct Line {
+    explicit Line(const BinaryTraining& layer) {
+        const auto across = remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w);
+        const auto down = remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h);
+        int after = 0, longest = 0, reach = 0;
+        for (const Remainder& columns : across) {
+            longest = std::max(longest, columns.count);
+            for (int at : columns.at) {
+                before = std::max(before, -at);
+                after = std::max(after, at + columns.count - layer.out_width);
+                most_right = std::max(most_right, at);
+            }
+        }
+        for (const Remainder& rows : down) {
+            most_rows = std::max(most_rows, rows.count);
+            for (int at : rows.at) {
+                reach = std::max(reach, at - *std::min_element(rows.at.begin(), rows.at.end()));
+            }
+        }
+        pitch = std::max(longest, layer.out_width + std::max(before, after));
+        chunks = ceil_div(layer.filters, kDepth);
+        const size_t row = size_t(chunks) * kParts * pitch * kTileRowBytes;
+        band = std::min(most_rows, std::max(1, int(kCache / row) - reach));
+        pixels = before + (band + reach) * pitch + most_right + kBlock;
+    }
+
+    int before = 0;      // zeros before the first row
+    int most_right = 0;  // pixels to the right that a tap reads
+    int most_rows = 0;
+    int pitch;   // pixels from row to row
+    int chunks;  // of kDepth filters
+    int band;    // rows of x, those of one remainder of the stride, whose gradients are computed at a time
+    int pixels;
+
+    size_t size() const { return size_t(chunks) * kParts * pixels * kTileRowBytes; }
+};
+
+struct BackwardMemory {
+    BackwardMemory(const BinaryTraining& layer, int threads, void* begin) : map(layer), line(layer) {
+        Memory memory(begin);
+        parts = layer.taps() * layer.words();
+        filter_pairs = ceil_div(layer.filters, kBlock);
+        steps = ceil_div(std::min(kChunk, layer.out_pixels()), kDepth);
+        bits = memory.take<uint32_t>(size_t(layer.words()) * map.plane);
+        words = memory.take<uint32_t>(size_t(parts) * line.chunks * kDepth);
+        signs = memory.take<uint8_t>(size_t(parts) * line.chunks * kSignBytes);
+        windows = memory.take<uint32_t>(size_t(parts) * steps * kDepth);
+        numbers = memory.take<uint8_t>(size_t(filter_pairs) * steps * kNumberBytes);
+        sums = memory.take<float>(size_t(parts) * filter_pairs * kSumElements);
+        lines = memory.take<uint8_t>(line.size() * threads);
+        planes = memory.take<uint32_t>(size_t(layer.plane()) * threads);
+        size = memory.size();
+    }
+
+    BitMap map;
+    Line line;
+    int parts;          // taps times words
+    int filter_pairs;   // pairs of tiles of filters
+    int steps;          // of kDepth pixels, of the gradient of the weight, that are summed at a time
+    uint32_t* bits;     // of x
+    uint32_t* words;    // bits of the weights: [tap][word][filter]
+    uint8_t* signs;     // of the weights: [tap][word][line.chunks] two tiles [16 pairs of filters][16 channels]
+    uint32_t* windows;  // bits of x that meet the pixels of a chunk: [tap][word][pixel]
+    uint8_t* numbers;   // gradient of the result: [filter_pairs][steps][kParts] two tiles [16 filters][16 pixel pairs]
+    float* sums;        // gradient of the weight: [filter_pairs][tap][word] kSumTiles tiles [16 filters][16 channels]
+    uint8_t* lines;     // of each thread: [line.chunks][kParts][line.pixels][kDepth filters]
+    uint32_t* planes;   // of each thread, for `pack`
+    size_t size;
+};
+
+// --- the gradient of x -----------------------------------------------------------------------------------------------
+
+// Makes the two tiles of signs of each tap, 32 channels and kDepth filters. Called by all threads.
+void make_signs(const BinaryTraining& layer, const BackwardMemory& memory, const float* weight) {
+    const int chunks = memory.line.chunks;
+    pack_filters(layer, chunks * kDepth, weight, memory.words);
+    const __m512i minus_one = _mm512_set1_epi32(int(0xbf80bf80));
+#pragma omp for schedule(static)
+    for (int tiles = 0; tiles < memory.parts * chunks; tiles++) {
+        const uint32_t* words = memory.words + ptrdiff_t(tiles) * kDepth;
+        uint8_t* to = memory.signs + ptrdiff_t(tiles) * kSignBytes;
+        for (int half = 0; half < 2; half++) {
+            for (int row = 0; row < kTileRows; row++, to += kTileRowBytes) {
+                const __mmask16 low = __mmask16(words[row] >> 16 * half);
+                const __mmask16 high = __mmask16(words[row + kTileRows] >> 16 * half);
+                const __m512i low_flips = _mm512_maskz_mov_epi32(low, _mm512_set1_epi32(0x8000));
+                const __m512i flips =
+                    _mm512_mask_or_epi32(low_flips, high, low_flips, _mm512_set1_epi32(int(1u << 31)));
+                _mm512_store_si512(to, _mm512_xor_si512(minus_one, flips));
+            }
+        }
+    }
+}
+
+// Makes the line of the rows of an image from `top` to `bottom`, some of which can be outside of it.
+void make_line(const BinaryTraining& layer, const Line& line, int image, int top, int bottom, const float* outer,
+               uint8_t* to) {
+    const ptrdiff_t part = ptrdiff_t(line.pixels) * kTileRowBytes;
+    std::memset(to, 0, line.size());
+    for (int chunk = 0; chunk < line.chunks; chunk++) {
+        const int filters = std::min(kDepth, layer.filters - chunk * kDepth);
+        const float* planes = outer + (ptrdiff_t(image) * layer.filters + chunk * kDepth) * layer.out_plane();
+        for (int row = std::max(top, 0); row < std::min(bottom, layer.out_height); row++) {
+            for (int column = 0; column < layer.out_width; column += kLanes) {
+                const int count = std::min(kLanes, layer.out_width - column);
+                const float* from = planes + ptrdiff_t(row) * layer.out_width + column;
+                __m512 values[2][kLanes];
+                for (int half = 0; half < 2; half++) {
+                    for (int i = 0; i < kLanes; i++) {
+                        const int filter = half * kLanes + i;
+                        values[half][i] = filter < filters ? _mm512_maskz_loadu_ps(first_lanes(count),
+                                                                                   from + filter * layer.out_plane())
+                                                           : _mm512_setzero_ps();
+                    }
+                    transpose(values[half]);
+                }
+                uint8_t* pixel = to + chunk * kParts * part +
+                                 (line.before + ptrdiff_t(row - top) * line.pitch + column) * kTileRowBytes;
+                for (int i = 0; i < count; i++, pixel += kTileRowBytes) {
+                    store_pairs(Split(values[0][i]), Split(values[1][i]), pixel, part);
+                }
+            }
+        }
+    }
+}
+
+// Sums of kBlock pixels and 32 channels on their way to the gradient of x: the vector unit transposes and stores them
+// while tiles compute the next ones.
+class Results {
+    static constexpr int kAhead = 2 * kBlock;  // elements by which maps are prefetched
+
+  public:
+    explicit Results(const BinaryTraining& layer) : layer_(layer) {}
+
+    // Takes the sums from the tiles. `x` and `gradient` are those of the image and the first channel.
+    void take(const Elements* pixels, int channels, const float* x, float* gradient) {
+        store_sums(sums_);
+        pixels_ = pixels;
+        channels_ = channels;
+        x_ = x;
+        gradient_ = gradient;
+        next_ = 0;
+    }
+
+    // Stores the next tile, if there is one.
+    void store_tile_of_sums() {
+        if (next_ == kSumTiles) {
+            return;
+        }
+        const int first = next_ / kRowTiles * kLanes;
+        const Elements& pixels = pixels_[next_ % kRowTiles];
+        __m512 values[kLanes];
+        for (int i = 0; i < kLanes; i++) {
+            values[i] = _mm512_load_ps(sums_ + next_ * kTileBytes + i * kTileRowBytes);
+        }
+        transpose(values);
+        for (int i = 0; i < std::min(kLanes, channels_ - first); i++) {
+            const ptrdiff_t plane = ptrdiff_t(first + i) * layer_.plane();
+            pixels.store(gradient_ + plane, _mm512_mul_ps(values[i], slope_of(layer_, pixels.load(x_ + plane))));
+            _mm_prefetch(x_ + plane + pixels.first() + kAhead, _MM_HINT_T0);
+            _mm_prefetch(gradient_ + plane + pixels.first() + kAhead, _MM_HINT_T0);
+        }
+        next_++;
+    }
+
+    void finish() {
+        while (next_ < kSumTiles) {
+            store_tile_of_sums();
+        }
+    }
+
+  private:
+    alignas(64) uint8_t sums_[kSumTiles * kTileBytes];
+    const BinaryTraining& layer_;
+    const Elements* pixels_ = nullptr;  // of two tiles
+    int channels_ = 0;
+    const float* x_ = nullptr;
+    float* gradient_ = nullptr;
+    int next_ = kSumTiles;
+};
+
+// Computes the gradients of rows of x of an image, those from `begin` to `end` of a remainder of the stride.
+void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory, uint8_t* line_begin, int image,
+                      int begin, int end, const Remainder& down, const std::vector<Remainder>& across,
+                      const float* outer, const float* x, float* gradient) {
+    const Line& line = memory.line;
+    const ptrdiff_t part = ptrdiff_t(line.pixels) * kTileRowBytes;
+    const int highest = down.at.empty() ? 0 : *std::min_element(down.at.begin(), down.at.end());
+    if (!down.at.empty()) {
+        const int lowest = *std::max_element(down.at.begin(), down.at.end());
+        make_line(layer, line, image, begin + highest, end + lowest, outer, line_begin);
+    }
+    Results results(layer);
+    alignas(64) uint8_t unused[kTileBytes];
+    std::vector<const uint8_t*> numbers, signs;  // of each tap, for the first pixel and channel
+    std::vector<Elements> pixels;                // of x, of each tile
+    for (const Remainder& columns : across) {
+        numbers.clear();
+        signs.clear();
+        for (size_t i = 0; i < down.taps.size(); i++) {
+            for (size_t j = 0; j < columns.taps.size(); j++) {
+                const int tap = down.taps[i] * layer.kernel_w + columns.taps[j];
+                numbers.push_back(line_begin +
+                                  (line.before + ptrdiff_t(down.at[i] - highest) * line.pitch + columns.at[j]) *
+                                      kTileRowBytes);
+                signs.push_back(memory.signs + ptrdiff_t(tap) * layer.words() * line.chunks * kSignBytes);
+            }
+        }
+        pixels.assign(ceil_div((end - begin) * line.pitch, kBlock) * kRowTiles, {});
+        for (int i = 0; i < int(pixels.size()) * kTileRows; i++) {
+            const int row = i / line.pitch, column = i % line.pitch;
+            if (row < end - begin && column < columns.count) {
+                pixels[i / kTileRows].add((down.first + (begin + row) * layer.stride_h) * layer.width + columns.first +
+                                          column * layer.stride_w);
+            } else {
+                pixels[i / kTileRows].skip();
+            }
+        }
+        for (int word = 0; word < layer.words(); word++) {
+            const int channels = std::min(32, layer.channels - word * 32);
+            const ptrdiff_t start = (ptrdiff_t(image) * layer.channels + word * 32) * layer.plane();
+            for (size_t tile = 0; tile < pixels.size(); tile += kRowTiles) {
+                clear_sums();
+                int step = 0;
+                for (size_t tap = 0; tap < numbers.size(); tap++) {
+                    const uint8_t* from = numbers[tap] + ptrdiff_t(tile) * kTileBytes;
+                    const uint8_t* of_tap = signs[tap] + ptrdiff_t(word) * line.chunks * kSignBytes;
+                    for (int chunk = 0; chunk < line.chunks; chunk++, step++) {
+                        add_products(from, part, of_tap);
+                        from += kParts * part;
+                        of_tap += kSignBytes;
+                        results.store_tile_of_sums();
+                        if (step % kStoreEvery == kStoreEvery - 1) {
+                            store_tile<6>(unused);
+                        }
+                    }
+                }
+                results.finish();
+                results.take(&pixels[tile], channels, x + start, gradient + start);
+            }
+        }
+        results.finish();
+    }
+}
+
+// Called by all threads.
+void gradient_of_x(const BinaryTraining& layer, const BackwardMemory& memory, int thread, const float* outer,
+                   const float* x, float* gradient) {
+    const auto across = remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w);
+    uint8_t* line = memory.lines + memory.line.size() * thread;
+    for (const Remainder& down :
+         remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h)) {
+        const int bands = ceil_div(down.count, memory.line.band);
+#pragma omp for schedule(static) nowait
+        for (int part = 0; part < layer.images * bands; part++) {
+            const int begin = part % bands * memory.line.band;
+            const int end = std::min(begin + memory.line.band, down.count);
+            gradient_of_band(layer, memory, line, part / bands, begin, end, down, across, outer, x, gradient);
+        }
+    }
+}
+
+// --- the gradient of the weight --------------------------------------------------------------------------------------
+
+// Pixels of the result whose products are added to the gradient of the weight at a time.
+struct Chunk {
+    Chunk(const BinaryTraining& layer, const BackwardMemory& memory, int begin)
+        : begin(begin),
+          pixels(std::min(memory.steps * kDepth, layer.out_pixels() - begin)),
+          steps(ceil_div(pixels, kDepth)) {}
+
+    int begin, pixels, steps;
+};
+
+// Splits the gradient of the result. Called by all threads.
+void make_numbers(const BinaryTraining& layer, const BackwardMemory& memory, const Chunk& chunk, const float* outer) {
+    const Positions outputs(1, layer.out_plane(), layer.filters * layer.out_plane(), 0, 1);
+#pragma omp for schedule(static)
+    for (int step = 0; step < chunk.steps; step++) {
+        Elements pixels[2];
+        for (int half = 0; half < 2; half++) {
+            const int first = step * kDepth + half * kLanes;
+            if (first < chunk.pixels) {
+                pixels[half] = outputs.from(chunk.begin + first, chunk.begin + std::min(first + kLanes, chunk.pixels));
+            }
+        }
+        for (int filter = 0; filter < memory.filter_pairs * kBlock; filter++) {
+            uint8_t* to = memory.numbers + (ptrdiff_t(filter / kBlock) * memory.steps + step) * kNumberBytes +
+                          filter % kBlock * kTileRowBytes;
+            __m512 values[2] = {};
+            for (int half = 0; half < 2 && filter < layer.filters; half++) {
+                values[half] = pixels[half].load(outer + ptrdiff_t(filter) * layer.out_plane());
+            }
+            store_pairs(Split(values[0]), Split(values[1]), to, kRowTiles * kTileBytes);
+        }
+    }
+}
+
+// Collects the bits of x that meet pixels of the result. Called by all threads.
+void collect_windows(const BinaryTraining& layer, const BackwardMemory& memory, const Chunk& chunk) {
+    const Positions windows = memory.map.windows(layer);
+#pragma omp for schedule(static)
+    for (int tile = 0; tile < chunk.steps * 2; tile++) {
+        const int first = tile * kLanes, end = std::min(first + kLanes, chunk.pixels);
+        const Elements window = first < end ? windows.from(chunk.begin + first, chunk.begin + end) : Elements();
+        for (int part = 0; part < memory.parts; part++) {
+            const uint32_t* from = memory.bits + part % layer.words() * ptrdiff_t(memory.map.plane) +
+                                   memory.map.tap(layer, part / layer.words());
+            _mm512_storeu_ps(memory.windows + ptrdiff_t(part) * memory.steps * kDepth + first,
+                             window.load(reinterpret_cast<const float*>(from)));
+        }
+    }
+}
+
+// Makes two tiles, each of 16 pairs of pixels and 16 channels, of the bits of kDepth pixels.
+inline void make_bits(const uint32_t* pixels, uint8_t* to) {
+    for (int half = 0; half < 2; half++) {
+        for (int row = 0; row < kTileRows; row++, to += kTileRowBytes) {
+            const __mmask16 low = __mmask16(pixels[row] >> 16 * half);
+            const __mmask16 high = __mmask16(pixels[row + kTileRows] >> 16 * half);
+            const __m512i ones = _mm512_maskz_mov_epi32(low, _mm512_set1_epi32(0x3f80));
+            _mm512_store_si512(to, _mm512_mask_or_epi32(ones, high, ones, _mm512_set1_epi32(0x3f800000)));
+        }
+    }
+}
+
+// Adds the products of a chunk of pixels. Called by all threads.
+void add_chunk(const BinaryTraining& layer, const BackwardMemory& memory, const Chunk& chunk, const float* outer) {
+    make_numbers(layer, memory, chunk, outer);
+    collect_windows(layer, memory, chunk);
+    alignas(64) uint8_t bits[2][kSignBytes];  // of two steps
+    alignas(64) float sums[kSumElements];
+#pragma omp for schedule(static)
+    for (int task = 0; task < memory.filter_pairs * memory.parts; task++) {
+        const uint8_t* numbers = memory.numbers + ptrdiff_t(task / memory.parts) * memory.steps * kNumberBytes;
+        const uint32_t* windows = memory.windows + ptrdiff_t(task % memory.parts) * memory.steps * kDepth;
+        clear_sums();
+        make_bits(windows, bits[0]);
+        for (int step = 0; step < chunk.steps; step++) {
+            if (step + 1 < chunk.steps) {
+                make_bits(windows + (step + 1) * kDepth, bits[(step + 1) % 2]);
+            }
+            add_products(numbers + ptrdiff_t(step) * kNumberBytes, kRowTiles * kTileBytes, bits[step % 2]);
+            if (step % kStoreEvery == kStoreEvery - 1) {
+                store_tile<6>(sums);
+            }
+        }
+        store_sums(reinterpret_cast<uint8_t*>(sums));
+        float* to = memory.sums + ptrdiff_t(task) * kSumElements;
+        for (int i = 0; i < kSumElements; i += kLanes) {
+            _mm512_store_ps(to + i, _mm512_add_ps(_mm512_load_ps(to + i), _mm512_load_ps(sums + i)));
+        }
+    }
+}
+
+size_t backward_bytes(const BinaryTraining& layer, int threads) { return BackwardMemory(layer, threads, nullptr).size; }
+
+void backward(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
+              const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {
+    const BackwardMemory memory(layer, threads, working);
+    const int taps = layer.taps();
+    bool finite = true;
+#pragma omp parallel num_threads(threads)
+    {
+        const int thread = omp_get_thread_num();
+        pack_all(layer, memory.map, x, memory.planes + size_t(layer.plane()) * thread, memory.bits, &finite);
+        make_signs(layer, memory, weight);
+#pragma omp for schedule(static)
+        for (int task = 0; task < memory.parts * memory.filter_pairs; task++) {
+            std::memset(memory.sums + ptrdiff_t(task) * kSumElements, 0, kSumElements * sizeof(float));
+        }
+        configure_tiles(kTileRows);
+        gradient_of_x(layer, memory, thread, outer, x, x_gradient);
+        for (int begin = 0; begin < layer.out_pixels(); begin += memory.steps * kDepth) {
+            add_chunk(layer, memory, Chunk(layer, memory, begin), outer);
+        }
+        _tile_release();
+#pragma omp for schedule(static)
+        for (int filter = 0; filter < layer.filters; filter++) {
+            const float sum = sum_of_filter(layer, outer, filter);
+            if (bias_gradient) {
+                bias_gradient[filter] = sum;
+            }
+            const float of_count =
+                layer.counts ? 0.5f * sum : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
+            for (int channel = 0; channel < layer.channels; channel++) {
+                const int strip = channel % 32 / kLanes, row_tile = filter % kBlock / kTileRows;
+                for (int tap = 0; tap < taps; tap++) {
+                    const ptrdiff_t part = ptrdiff_t(tap) * layer.words() + channel / 32;
+                    const float* tiles = memory.sums + (filter / kBlock * memory.parts + part) * kSumElements;
+                    weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
+                        tiles[((strip * kRowTiles + row_tile) * kTileRows + filter % kTileRows) * kLanes +
+                              channel % kLanes] -
+                        of_count;
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+
+const BinaryTrainingKernels& binary_training_amx() {
+    static const BinaryTrainingKernels kernels = {forward_bytes, backward_bytes, forward, backward};
+    return kernels;
+}
+
+}  // namespace bmx
