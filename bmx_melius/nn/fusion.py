@@ -7,6 +7,7 @@ latter. On processors that have kernels for it, the sign and the binary convolut
 ``bmx_melius_convolution``. It counts bits for its value, which is exact, as MXNet's is for the method ``sign``. For its gradients it
 looks up sums of numbers by bits, or multiplies by AMX: they are MXNet's but for the order of additions, and do not depend on the number of
 threads.
+In training, ``bmx_melius_batch_norm`` normalizes channel by channel where oneDNN reads whole maps for each pass.
 On processors with AVX2, but not AVX-512, where oneDNN has only slow pooling for maps in the layout NCHW, ``bmx_melius_max_pool`` replaces
 maximum pooling, with the same bits.
 """
@@ -26,6 +27,9 @@ OPERATOR = 'bmx_melius_sign'
 CONVOLUTION_OPERATOR = 'bmx_melius_convolution'
 GEOMETRY = {'stride': (1, 1), 'pad': (0, 0), 'dilate': (1, 1)}  # attributes of a Convolution and their defaults
 MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients of a value with eight readers in place, see `_fuse`
+NORMALIZATION_OPERATOR = 'bmx_melius_batch_norm'
+NORMALIZATION = {'eps': '0.001', 'momentum': '0.9'}  # attributes of a BatchNorm that it has, too, and their defaults
+PLAIN_NORMALIZATION = {'fix_gamma': 'True', 'use_global_stats': 'False', 'output_mean_var': 'False', 'axis': '1'}  # others, their defaults
 POOLING_OPERATOR = 'bmx_melius_max_pool'
 WINDOWS = {'kernel': (), 'stride': (1, 1), 'pad': (0, 0)}  # attributes of a Pooling that it has, too,
 PLAIN_POOLING = {'pool_type': 'max', 'global_pool': 'False', 'pooling_convention': 'valid', 'layout': 'NCHW'}  # others that it requires
@@ -61,33 +65,44 @@ class _FusedCachedOp:
         if 'inline_limit' not in dict(flags):
             # MXNet takes graphs of one or two operators apart, and has no gradient then if an input is an output, too.
             fused_flags = (*flags, ('inline_limit', '0'))
-        return _Executable(lambda: self._cached_op(executed, fused_flags), lambda: self._cached_op(symbol, flags))
+        trained = with_fused_normalization(executed)
+        return _Executable(
+            stock=lambda: self._cached_op(symbol, flags),
+            inference=lambda: self._cached_op(executed, fused_flags),
+            training=None if trained is executed else lambda: self._cached_op(trained, fused_flags),
+        )
 
 
 class _Executable:
-    """An executable graph that is made when it is first called: a graph does not know that a network was cast to another type since.
+    """Executable graphs of a block, which are made when they are first called.
+
+    A graph does not know that a network was cast to another type since, and an operator not whether it is executed in training.
 
     Parameters
     ----------
-    fused, stock : callable
-        Make the graph for inputs of float32 and for others. Gluon discards executable graphs when it casts a network.
+    stock, inference, training : callable
+        Make the graph for inputs of other types than float32, for inference, and for training (None: that for inference). Gluon discards
+        executable graphs when it casts a network.
     """
 
-    def __init__(self, fused, stock):
-        self._fused, self._stock = fused, stock
-        self._graph, self._hook = None, None
+    def __init__(self, stock, inference, training):
+        self._makers = {'stock': stock, 'inference': inference, 'training': training}
+        self._is_float32, self._hook, self._graphs = None, None, {}
 
     def __call__(self, *inputs, **arguments):
-        if self._graph is None:
-            self._graph = self._fused() if all(array.dtype == np.float32 for array in inputs) else self._stock()
+        if self._is_float32 is None:
+            self._is_float32 = all(array.dtype == np.float32 for array in inputs)
+        name = 'stock' if not self._is_float32 else 'training' if self._makers['training'] and mx.autograd.is_training() else 'inference'
+        if name not in self._graphs:
+            self._graphs[name] = self._makers[name]()
             if self._hook:
-                self._graph._register_op_hook(*self._hook)
-        return self._graph(*inputs, **arguments)
+                self._graphs[name]._register_op_hook(*self._hook)
+        return self._graphs[name](*inputs, **arguments)
 
     def _register_op_hook(self, *hook):
         self._hook = hook
-        if self._graph is not None:
-            self._graph._register_op_hook(*hook)
+        for graph in self._graphs.values():
+            graph._register_op_hook(*hook)
 
 
 def fused(symbol):
@@ -198,6 +213,42 @@ def _replace_pooling(graph):
         ):
             text = {name: ','.join(map(str, numbers)) for name, numbers in windows.items()}
             graph.replace(index, POOLING_OPERATOR, node['inputs'], text)
+
+
+def with_fused_normalization(symbol):
+    """Return a symbol with the same inputs, values and gradients that uses `NORMALIZATION_OPERATOR`, for training only.
+
+    It updates the moving statistics in the forward pass, MXNet's operator in the backward pass.
+    """
+    if not _kernels():
+        return symbol
+    graph = SymbolJson.of(symbol)
+    readers = _readers(graph)
+    found = [index for index, node in enumerate(graph.nodes) if _is_plain_normalization(graph, node, readers)]
+    for index in found:
+        node = graph.nodes[index]
+        data, gamma, beta, *states = node['inputs']
+        # the gradients of variables may have to be added, by these reshapes
+        gamma, beta = (
+            [graph.add('Reshape', f'{node["name"]}_{i}', [entry], {'shape': '(-2,)'}), 0, 0] for i, entry in enumerate((gamma, beta))
+        )
+        attributes = {name: node['attrs'].get(name, default) for name, default in NORMALIZATION.items()}
+        graph.replace(index, NORMALIZATION_OPERATOR, [data, gamma, beta, *states], {**attributes, 'kernels': _kernels()})
+    if not found:
+        return symbol
+    graph.sort()
+    result = mx.sym.load_json(graph.text())
+    assert result.list_inputs() == symbol.list_inputs() and result.list_auxiliary_states() == symbol.list_auxiliary_states()
+    return result
+
+
+def _is_plain_normalization(graph, node, readers):
+    if node['op'] != 'BatchNorm':
+        return False
+    data = node['inputs'][0][0]
+    settings = {name: node['attrs'].get(name, default) for name, default in PLAIN_NORMALIZATION.items()}
+    is_plain = settings == {**PLAIN_NORMALIZATION, 'fix_gamma': 'False'}
+    return is_plain and graph.nodes[data]['op'] != VARIABLE and readers[data] <= MOST_READERS
 
 
 def _readers(graph):

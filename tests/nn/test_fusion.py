@@ -527,6 +527,117 @@ def test_the_instruction_set_that_is_chosen_selects_the_kernels():
     assert done.stdout.strip() == 'None'
 
 
+# --- batch normalization ----------------------------------------------------------------------------------------------------------------
+
+
+class Normalized(mx.gluon.HybridBlock):
+    """A batch normalization between a sign and an output that nothing simplifies."""
+
+    def __init__(self, **arguments):
+        super().__init__()
+        with self.name_scope():
+            self.activation = bmx.QActivation()
+            self.norm = mx.gluon.nn.BatchNorm(**arguments)
+
+    def hybrid_forward(self, F, x):
+        return self.norm(x * 3 + self.activation(x) * x)
+
+
+def normalizations_in(symbol):
+    return fusion.with_fused_normalization(fusion.fused(symbol)).tojson().count(f'"{fusion.NORMALIZATION_OPERATOR}"')
+
+
+@pytest.mark.usefixtures('kernels')
+@pytest.mark.parametrize('request_of_gradient', ['write', 'add'])
+@pytest.mark.parametrize('frozen', ['none', '.*gamma', '.*beta'])
+@pytest.mark.parametrize('shape', [(64, 5), (3, 7, 18), (4, 16, 9, 7), (16, 3, 28, 28), (2, 2, 3, 4, 5)], ids=str)
+def test_batch_normalization_and_its_gradients_are_as_near_to_float64_as_those_of_mxnet(monkeypatch, shape, frozen, request_of_gradient):
+    x = (np.random.default_rng(0).normal(size=shape) * 2 + 1).astype(np.float32)
+
+    def run(dtype='float32'):
+        net = Normalized(momentum=0.7, epsilon=1e-3)
+        net.cast(dtype)
+        net.initialize(mx.init.Normal(1))
+        net.hybridize(static_alloc=True, static_shape=True)
+        data = mx.nd.array(x, dtype=dtype)
+        net(data)
+        net.collect_params(frozen).setattr('grad_req', 'null')
+        for seed, name in enumerate(('gamma', 'beta')):
+            parameter = getattr(net.norm, name)
+            parameter.set_data(mx.nd.array(np.random.default_rng(seed).normal(size=shape[1]).astype(np.float32), dtype=dtype))
+            if parameter.grad_req != 'null':
+                parameter.grad_req = request_of_gradient
+        data.attach_grad(request_of_gradient)
+        for step in range(3):
+            with mx.autograd.record():
+                y = net(data + step)
+            y.backward(mx.nd.array(np.random.default_rng(5).normal(size=shape).astype(np.float32), dtype=dtype))
+        parameters = net.collect_params().values()
+        gradients = [one.grad() for one in parameters if one.grad_req != 'null']
+        return [array.asnumpy() for array in (y, net(data), data.grad, *(one.data() for one in parameters), *gradients)]
+
+    assert normalizations_in(Normalized()(mx.sym.var('data'))) == 1
+    found, exact = run(), run('float64')
+    monkeypatch.setattr(fusion, '_kernels', lambda: None)
+    for one, other, expected in zip(found, run(), exact):
+        error, of_mxnet = (np.abs(array - expected).max() / np.abs(expected).max() for array in (one, other))
+        assert error < max(2 * of_mxnet, 5e-7), (error, of_mxnet)
+
+
+@needs_convolution
+def test_inference_uses_the_moving_statistics_by_the_operators_of_mxnet(monkeypatch):
+    net = Normalized()
+    net.initialize()
+    net.hybridize(static_alloc=True, static_shape=True)
+    x = mx.nd.random.normal(2, 3, shape=(4, 6, 5, 5))
+    for _ in range(3):
+        with mx.autograd.record():
+            trained = net(x)
+    found = [net(x).asnumpy()]
+    with mx.autograd.record(train_mode=False):
+        found.append(net(x).asnumpy())
+    monkeypatch.setattr(fusion, 'fused', lambda symbol: symbol)
+    net.hybridize(static_alloc=True, static_shape=True)
+    for values in found:
+        np.testing.assert_array_equal(values, net(x).asnumpy())
+    assert np.abs(found[0] - trained.asnumpy()).max() > 0.1
+
+
+@needs_convolution
+def test_gradients_of_a_batch_normalization_do_not_depend_on_the_number_of_threads_nor_on_the_instruction_set():
+    program = """
+import hashlib, mxnet as mx, numpy as np, bmx_melius as bmx
+from bmx_melius.nn import fusion
+for kernels in KERNELS:
+    fusion._kernels = lambda: kernels
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.MaxPool2D(2, 1), mx.gluon.nn.BatchNorm(in_channels=37), bmx.QActivation())
+    net.initialize(); net.hybridize(static_alloc=True, static_shape=True)
+    x = mx.nd.array(np.random.RandomState(1).normal(size=(5, 37, 24, 18))); x.attach_grad()
+    with mx.autograd.record(): y = net(x)
+    y.backward(mx.nd.array(np.random.RandomState(2).normal(size=y.shape)))
+    arrays = [y, x.grad, net[1].gamma.grad(), net[1].beta.grad(), net[1].running_mean.data(), net[1].running_var.data()]
+    print(*(hashlib.sha256(array.asnumpy().tobytes()).hexdigest() for array in arrays))
+""".replace('KERNELS', repr(available_kernels()))
+    lines = [line for threads in '123' for line in run_python(program, OMP_NUM_THREADS=threads).stdout.splitlines()]
+    assert len(lines) == 3 * len(available_kernels()) and len(set(lines)) == 1
+
+
+@needs_convolution
+@pytest.mark.parametrize('arguments', [{'scale': False}, {'use_global_stats': True}, {'axis': 2}], ids=str)
+def test_other_batch_normalizations_keep_the_operators_of_mxnet(arguments):
+    assert normalizations_in(Normalized(**arguments)(mx.sym.var('data'))) == 0
+
+
+@needs_convolution
+def test_a_batch_normalization_of_a_map_with_many_readers_or_of_the_input_keeps_the_operators_of_mxnet():
+    x, norm, sign = mx.sym.var('data'), mx.gluon.nn.BatchNorm(in_channels=3), bmx.QActivation()
+    twice = x * 2
+    assert normalizations_in(sign(norm(twice)) + twice) == 1
+    assert normalizations_in(sign(norm(twice)) + mx.sym.add_n(*(twice * n for n in range(9)))) == 0
+    assert normalizations_in(sign(norm(x))) == 0
+
+
 # --- pooling ----------------------------------------------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ inline bool known(const Shape& shape) {
     return std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
 }
 
-// The type of an operator whose inputs and output are float32.
+// The types of an operator whose inputs and outputs are float32.
 template <const char* name>
 MXReturnValue infer_float32(const Attributes&, std::vector<int>* inputs, std::vector<int>* outputs) {
     for (int& type : *inputs) {
@@ -43,7 +43,7 @@ MXReturnValue infer_float32(const Attributes&, std::vector<int>* inputs, std::ve
         }
         type = mxnet::ext::kFloat32;
     }
-    outputs->front() = mxnet::ext::kFloat32;
+    std::fill(outputs->begin(), outputs->end(), int(mxnet::ext::kFloat32));
     return mxnet::ext::MX_SUCCESS;
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/common/binary_training.h"
+#include "kernels/common/normalization.h"
 
 namespace bmx {
 
@@ -16,6 +17,20 @@ const BinaryTrainingKernels* find_binary_training(const std::string& instruction
 #ifdef BMX_HAVE_AVX2
     if (instruction_set == "avx2") {
         return &binary_training_avx2();
+    }
+#endif
+    return nullptr;
+}
+
+const NormalizationKernels* find_normalization(const std::string& instruction_set) {
+#ifdef BMX_HAVE_AVX512
+    if (instruction_set == "avx512" || instruction_set == "amx") {
+        return &normalization_avx512();
+    }
+#endif
+#ifdef BMX_HAVE_AVX2
+    if (instruction_set == "avx2") {
+        return &normalization_avx2();
     }
 #endif
     return nullptr;
