@@ -20,12 +20,13 @@ in the paper's counts, and 32 here. sign(0) is +1, in the code 0; padding is -1,
 from typing import Any, Optional
 
 import mxnet as mx
-from mxnet.gluon import Block, HybridBlock, nn
+from mxnet.gluon import Block, HybridBlock
 
 from ...signatures import hands_on
 from ..channels import POSITIONS, mean, repeated
 from ..channelwise import scaled
 from ..fine_tuning import is_frozen
+from ..gates import gate_layers
 from ..layers import BinaryConv2D, QConv2D
 from ..quantizers import FULL_PRECISION, Array, cancelled, clip, sign, zero_with_gradient
 from .schedules import ScheduledNumber
@@ -33,7 +34,6 @@ from .schedules import ScheduledNumber
 LIMIT = 1.5  # of weights, and of inputs whose sign has a gradient
 COOLING, EPOCHS = 0.9, 512  # factor of the temperature after each of the epochs of the authors' training
 COLDEST = 1e-7  # temperature below which weights are signs
-REDUCTION = 8  # channels / channels inside a gate
 
 
 class BNextWeights(QConv2D):
@@ -113,12 +113,7 @@ class Recoupling(HybridBlock):
         with self.name_scope():
             self.share = self.params.get('share', shape=(channels,), init=mx.init.Constant(0.5))
             self.zeros = self.params.get('zeros', shape=(channels,), init='zeros', grad_req='null', differentiable=False)
-            self.gate = nn.HybridSequential(prefix='')
-            self.gate.add(
-                nn.Conv2D(channels // REDUCTION, 1, in_channels=channels),
-                nn.Activation('relu'),
-                nn.Conv2D(channels, 1, in_channels=channels // REDUCTION),
-            )
+            self.gate = gate_layers(channels, channels)
 
     def hybrid_forward(self, F, x, other, share, zeros):
         mixture = x + scaled(F, other - x, share, zeros)

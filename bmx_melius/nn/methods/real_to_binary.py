@@ -22,14 +22,11 @@ says, so that the results of both stages have the same size.
 import math
 from typing import Any, Optional
 
-from mxnet.gluon import nn
-
 from ...errors import UserError
 from ...signatures import hands_on
 from ..channels import POSITIONS, mean, repeated
+from ..gates import REDUCTION, gate_layers
 from ..layers import BinaryConv2D
-
-REDUCTION = 8  # input channels / channels inside the gate (section 4.3)
 
 
 class GatedBinaryConv2D(BinaryConv2D):
@@ -68,12 +65,7 @@ class GatedBinaryConv2D(BinaryConv2D):
         usual = 1 if self.qconv.binarization.is_float else math.prod(self.qconv.weight.shape[1:]) ** -0.5
         self._factor = usual if factor is None else factor
         with self.name_scope():
-            self.gate = nn.HybridSequential(prefix='')
-            self.gate.add(
-                nn.Conv2D(in_channels // REDUCTION, 1, use_bias=False, in_channels=in_channels),
-                nn.Activation('relu'),
-                nn.Conv2D(channels, 1, use_bias=False, in_channels=in_channels // REDUCTION),
-            )
+            self.gate = gate_layers(channels, in_channels, use_bias=False)
 
     def hybrid_forward(self, F, x):
         y, gate = super().hybrid_forward(F, x), F.sigmoid(self.gate(mean(F, x, POSITIONS))) * self._factor
