@@ -1,7 +1,7 @@
 """Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
 from . import requirement  # isort: skip  first, because the others import MXNet
-from . import alexnet, binary_weights, ensemble, larq, meliusnet, mobile, quicknet, residual, shipped, vgg_small
+from . import alexnet, binary_weights, ensemble, larq, meliusnet, mobile, pokebnn, quicknet, residual, shipped, vgg_small
 from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
 from .listing import list_models

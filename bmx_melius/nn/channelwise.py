@@ -135,8 +135,32 @@ class PReLU(_Channelwise):
     def __init__(self, channels: int = 0, initial: float = 0.25, prefix: Optional[str] = None, params: Any = None) -> None:
         super().__init__(channels, 'slope', initial, prefix, params)
 
-    def hybrid_forward(self, F, x, slope, zeros):
-        positive = F.Activation(x, act_type='relu')
-        negative = scaled(F, F.minimum(x, 0), slope, zeros)
+    def hybrid_forward(self, F, x, slope, zeros, positive=None):
+        above = F.Activation(x, act_type='relu')
+        if positive is not None:
+            above = scaled(F, above, positive, zeros)
+        below = scaled(F, F.minimum(x, 0), slope, zeros)
         with mark(PRELU):
-            return positive + negative
+            return above + below
+
+
+class TwoSlopes(PReLU):
+    """`PReLU` that also has a learned slope for positive numbers: ``positive * max(x, 0) + slope * min(x, 0)``.
+
+    Parameters, input and output as in `PReLU`. The parameter ``positive``, of shape (channels,), is initially 1.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.nn.channelwise import TwoSlopes
+    >>> layer = TwoSlopes(1)
+    >>> layer.initialize()
+    >>> layer.positive.set_data(mx.nd.array([2]))
+    >>> layer(mx.nd.array([[[[-1, 0.5, 5]]]])).asnumpy().ravel()
+    array([-0.25,  1.  , 10.  ], dtype=float32)
+    """
+
+    def __init__(self, channels: int = 0, initial: float = 0.25, prefix: Optional[str] = None, params: Any = None) -> None:
+        super().__init__(channels, initial, prefix, params)
+        with self.name_scope():
+            self.positive = self.params.get('positive', shape=(channels,), init=mx.init.Constant(1.0), allow_deferred_init=True)

@@ -372,13 +372,13 @@ class BinaryConv2D(HybridBlock):
 def binary_weights(block: Block, path: str = '') -> Dict[str, Parameter]:
     """Return the binary weights of a network, a dict of layer paths (as in the names of a ``.params`` file) to `Parameter`.
 
-    These are the weights of which the network sees the sign, also where the sign is scaled (``scaled_sign``), but not if they are
-    centred first. (With one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes negative numbers next to 0 for +1: both
-    are left out.)
+    These are the weights of which the network sees the sign, also where the sign is scaled (``scaled_sign``, ``largest_sign``), but not
+    if they are centred first. (With one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes negative numbers next to 0 for
+    +1: both are left out.)
     """
     if isinstance(block, (QConv1D, QConv2D, QConv3D, QDense)):
         method, bits = block.binarization.quantization, block.binarization.bits
-        is_sign = rounds_to_sign(method, bits) or (method, bits) == ('scaled_sign', 1)
+        is_sign = rounds_to_sign(method, bits) or (method in ('scaled_sign', 'largest_sign') and bits == 1)
         return {path: block.weight} if is_sign and not getattr(block, 'centres_weights', False) else {}
     return {
         name: weight

@@ -14,8 +14,8 @@ convolution         the Convolution node of a quantized convolution        bits,
 dense               the FullyConnected node of a quantized dense layer     bits, method, sign, encoding, offset
 scale               BatchNorm that multiplies channels by input 1          none
 shift               BatchNorm that adds input 2 to channels                none
-prelu               sum of relu(x), whose input 0 is x, and a ``scale``    none
-                    of min(x, 0) by the slopes
+prelu               sum of relu(x), whose input 0 is x, or a ``scale`` of  none
+                    it, and a ``scale`` of min(x, 0) by the slopes
 repetition_input    node whose input 0 is the value that is repeated       none
 repetition          last node of a repetition along some axes              none
 mean_input          node whose input 0 is the value that is averaged       none

@@ -29,6 +29,8 @@ CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's ma
 HWGQ_STEP = 0.538  # distance of the levels of the 2-bit half-wave Gaussian quantizer (HWGQ, arXiv:1702.00953)
 TERNARY_THRESHOLD = 0.05  # of the largest magnitude (TTQ, arXiv:1612.01064)
 TINY = 1e-6  # smaller than the mean magnitude of any trained filter, and not zero in float16
+WITHIN = 1 - 2.0**-7  # of a clipping bound, up to which a rounded number has a gradient (AQT, `bmx_melius.nn.methods.pokebnn`)
+ABOVE_ZERO = 2.0**-23  # added to clipping bounds of weights (AQT)
 FINITE = 6e4  # replaces infinity: quantizers give the same result for all larger inputs, and float16 can represent it
 
 
@@ -144,6 +146,36 @@ def scaled_sign(F: Any, weight: Array) -> Array:
     return filter_magnitude(F, weight) * sign(F, weight)
 
 
+def within_bound(F: Any, x: Array, threshold: Optional[float], scale: float) -> Array:
+    """Return a number whose gradient is 2 scale / B where |x| is below the bound B = `threshold`, up to a margin, else 0.
+
+    That is the gradient of sign(x) where B / 2 sign(x) has the gradient 1, as in PokeBNN (arXiv:2112.00133). Without a threshold B is 2.
+    """
+    return cancelled(F, x, threshold and threshold * WITHIN, 2 * scale / (threshold or 2))
+
+
+def largest_magnitude(F: Any, weight: Array) -> Array:
+    """Return the largest magnitude of each filter plus a small number, in an array of the shape of `weight`, without a gradient."""
+    return F.BlockGrad(everywhere(F, F.max(F.abs(weight), axis=0, exclude=True, keepdims=True), weight) + ABOVE_ZERO)
+
+
+def below_largest(F: Any, weight: Array, threshold: Optional[float], scale: float) -> Array:
+    """Return scale w, up to `threshold`. Its gradient is 0 for weights next to the largest magnitude of their filter, too."""
+    weight = cancelled(F, weight, threshold)
+    return weight * F.BlockGrad((F.abs(weight) <= largest_magnitude(F, weight) * WITHIN) * scale)
+
+
+def largest_sign(F: Any, weight: Array) -> Array:
+    """Return alpha sign(w), where alpha is half the largest |w| of the filter, without a gradient (PokeBNN, arXiv:2112.00133)."""
+    return largest_magnitude(F, weight) * 0.5 * sign(F, weight)
+
+
+def largest_levels(F: Any, weight: Array, bits: int) -> Array:
+    """Return the nearest of 2^k - 1 levels from -m to m, m = max |w| of the filter, halves upwards; without a gradient (AQT)."""
+    steps, largest = 2 ** (bits - 1) - 1, largest_magnitude(F, weight)
+    return F.floor(weight / largest * steps + 0.5) * (largest / steps)
+
+
 # --- k bits ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +278,13 @@ QUANTIZERS = {
         full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
         sign=True,
     ),
+    'bounded_sign': Quantizer(
+        bits=BINARY,
+        surrogate=within_bound,
+        rounded=lambda F, x, surrogate, bits: sign(F, x),
+        full_precision=lambda F, x: x,
+        sign=True,
+    ),
     'round': Quantizer(
         bits=MULTI_BIT,
         surrogate=lambda F, x, threshold, scale: unit_interval(F, cancel_gradient(F, x, threshold)) * scale,
@@ -268,6 +307,18 @@ QUANTIZERS = {
         bits=BINARY,
         surrogate=cancelled,
         rounded=lambda F, x, surrogate, bits: scaled_sign(F, x),
+        full_precision=lambda F, x: x,
+    ),
+    'largest_sign': Quantizer(
+        bits=BINARY,
+        surrogate=below_largest,
+        rounded=lambda F, x, surrogate, bits: largest_sign(F, x),
+        full_precision=lambda F, x: x,
+    ),
+    'largest_levels': Quantizer(
+        bits=(*range(2, 17), FULL_PRECISION),
+        surrogate=cancelled,
+        rounded=lambda F, x, surrogate, bits: largest_levels(F, x, bits),
         full_precision=lambda F, x: x,
     ),
     'ternary': Quantizer(
@@ -397,19 +448,21 @@ def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float
     x : NDArray or Symbol
         Any shape; finite if there is no threshold.
     method : str
-        A key of `QUANTIZERS`: ``sign``, ``approx_sign`` (also called ``sign_approx_sign``), ``round``, ``dorefa``, ``clip``,
-        ``hwgq``, ``scaled_sign``, ``ternary``, ``leaky_clip``, ``relu``, ``tanh``, ``identity``, ``unit_magnitude`` (weights only).
+        A key of `QUANTIZERS`: ``sign``, ``approx_sign`` (also called ``sign_approx_sign``), ``bounded_sign``, ``round``, ``dorefa``,
+        ``clip``, ``hwgq``, ``leaky_clip``, ``relu``, ``tanh``, ``identity``; for weights only ``scaled_sign``, ``largest_sign``,
+        ``largest_levels``, ``ternary``, ``unit_magnitude``.
     bits : int
-        1 for the binary quantizers, ``scaled_sign`` and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 2 for ``hwgq`` and
-        ``ternary``, 32 for no rounding.
+        1 for the binary quantizers, ``scaled_sign``, ``largest_sign`` and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 2 to
+        16 for ``largest_levels``, 2 for ``hwgq`` and ``ternary``, 32 for no rounding.
     threshold : float or None
         The gradient is cancelled where |x| > threshold; None: never, as for weights. Has no effect for 32 bits.
 
     Returns
     -------
-    NDArray or Symbol of the same shape and dtype: ``sign`` and ``approx_sign`` give {-1, +1}, ``round`` 2^bits levels of [0, 1],
-    ``dorefa`` 2^bits levels of [-1, 1], ``hwgq`` {0, s, 2 s, 3 s} with s = 0.538, ``scaled_sign`` {-alpha, +alpha} with the mean
-    magnitude alpha of each filter, ``ternary`` {-1, 0, 1}, ``unit_magnitude`` real numbers.
+    NDArray or Symbol of the same shape and dtype: ``sign``, ``approx_sign`` and ``bounded_sign`` give {-1, +1}, ``round`` 2^bits levels
+    of [0, 1], ``dorefa`` 2^bits levels of [-1, 1], ``hwgq`` {0, s, 2 s, 3 s} with s = 0.538, ``scaled_sign`` {-alpha, +alpha} with the
+    mean magnitude alpha of each filter, ``largest_sign`` with half its largest magnitude, ``largest_levels`` 2^bits - 1 levels up to the
+    latter, ``ternary`` {-1, 0, 1}, ``unit_magnitude`` real numbers.
 
     Examples
     --------

@@ -28,6 +28,11 @@ DEEPER |= {
     'bnext_s',
     'bnext_m',
     'bnext_l',
+    'pokebnn_0_75',
+    'pokebnn_1_0',
+    'pokebnn_1_25',
+    'pokebnn_1_5',
+    'pokebnn_2_0',
     'resnet18_irnet',
     'resnet18_adabin',
     'resnet20_adabin',
@@ -50,6 +55,7 @@ NARROW = (
     'syq',
     'bnext',
     'reactnet_a',
+    'pokebnn',
 )  # methods that take much time
 
 

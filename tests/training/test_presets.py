@@ -307,6 +307,7 @@ TRAINED = {  # preset -> the smallest network of its method, its options, and fu
     'ttq': ('resnet18_ttq', NARROW),
     'reactnet-a': ('reactnet_a', NARROW, '--input-size', '16'),
     'bnext': ('bnext18', '{"init_features": 64}'),  # of fewer channels, all that its gates compute may be negative before a ReLU
+    'pokebnn': ('pokebnn_0_5', NARROW, '--input-size', '32'),
     'ir-net': ('resnet20_irnet', NARROW),
     'recu': ('resnet20_recu', NARROW),
     'adabin': ('resnet20_adabin', NARROW),

@@ -107,7 +107,7 @@ def test_every_network_has_a_source_and_a_network_of_another_method_that_of_the_
     assert all(sources.values())
     rows = re.findall(r'^\| (`\w+`(?:, `\w+`)*) \|.*?\[(arXiv:[\d.]+)\]', DOCUMENT, re.MULTILINE)
     documented = {name: source for names, source in rows for name in re.findall(r'\w+', names)}
-    assert len(documented) == 59 and {name: sources[name] for name in documented} == documented
+    assert len(documented) == 65 and {name: sources[name] for name in documented} == documented
 
 
 def test_the_table_by_year_has_the_figures_of_all_networks_with_an_accuracy_on_imagenet():

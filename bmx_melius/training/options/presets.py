@@ -183,6 +183,20 @@ PRESETS = {
     'recu': {**PROTOCOL, 'optimizer': 'sgd', 'lr': 0.1, 'wd': 1e-4, 'warmup_epochs': 5, 'num_epochs': 200, 'batch_size': 512},
     'adabin': {**PROTOCOL, 'optimizer': 'sgd', 'lr': 0.1, 'wd': 1e-5, 'warmup_epochs': 0, 'num_epochs': 120, 'batch_size': 256},
     'bnext': {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 5, 'num_epochs': 512, 'batch_size': 512},
+    # The second of two stages; the rate of both falls linearly from 0.00064 to 0 in 50 + 700 epochs.
+    'pokebnn': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'optimizer_params': {'beta2': 0.99},
+        'lr': 0.000597,
+        'wd': 5e-5,
+        'warmup_epochs': 0,
+        'num_epochs': 700,
+        'batch_size': 8192,
+        'lr_mode': 'poly',
+        'lr_power': 1.0,
+        'no_wd': True,
+    },
     # Of no paper: for some hundred photos and a CPU. 128 pixels cost a third of 224; small batches make more updates of few images, at a
     # rate scaled by the square root of the batch size, as for a preset on small datasets; 40 epochs, a third of the paper's.
     'photos': {**PROTOCOL, 'input_size': 128, 'batch_size': 16, 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'num_epochs': 40},
@@ -249,6 +263,14 @@ STAGES = {
             Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False}),
             Stage('binary', {'bits': 1, 'weight_bits': 1, 'resume_params': PREVIOUS_WEIGHTS}, {'wd': 0.0}),
         ),
+    ),
+    'pokebnn': (
+        Stage(
+            'binary-activations',
+            {'bits': 1, 'weight_bits': 32, 'track_flips': False},
+            {'lr': 0.00062, 'num_epochs': 50, 'lr_mode': 'step', 'lr_decay_epoch': []},
+        ),
+        Stage('binary', {'bits': 1, 'weight_bits': 1, 'resume_params': PREVIOUS_WEIGHTS}),
     ),
     'groupnet': (
         Stage(

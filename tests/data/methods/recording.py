@@ -1,9 +1,9 @@
 """What the scripts of this folder share: running the code of authors with given weights, and storing inputs, outputs and gradients.
 
 They run in separate environments and with checkouts of the authors' repositories; the tests need only the stored arrays. Code for PyTorch
-(`Recording`) runs in float64 and training mode. Code for TensorFlow (`keras_case`) runs in Python 3.11 with tensorflow-cpu 2.13.1, larq
-0.13.3 and larq-zoo 2.4.0; its arrays are stored in the layouts of MXNet: maps (N, C, H, W), weights of convolutions (O, I, H, W), of dense
-layers (units, inputs).
+(`Recording`) and for Flax (`FlaxRecording`) runs in float64 and training mode. Code for TensorFlow (`keras_case`) runs in Python 3.11 with
+tensorflow-cpu 2.13.1, larq 0.13.3 and larq-zoo 2.4.0. The arrays of both are stored in the layouts of MXNet: maps (N, C, H, W), weights of
+convolutions (O, I, H, W), of dense layers (units, inputs).
 """
 
 import json
@@ -43,11 +43,13 @@ class Recording:
         import torch
 
         torch.set_default_dtype(torch.float64)
+        self._begin(name, repository, checkout, torch=torch.__version__, **metadata)
+
+    def _begin(self, name, repository, checkout, **metadata):
         self.name, self.arrays = name, {}
         self.metadata = {
             'repository': repository,
             'commit': commit_of(checkout),
-            'torch': torch.__version__,
             'numpy': np.__version__,
             'python': platform.python_version(),
             **metadata,
@@ -73,8 +75,11 @@ class Recording:
 
     def add(self, case, x, y, gradients, whole_gradients=True):
         """Add input, output and gradients, of the parameters by their names, of a case whose backward pass has run."""
-        self.arrays[f'{case}:y'], self.arrays[f'{case}:dx'] = y.detach().numpy(), x.grad.numpy()
-        facts = {'x': tuple(x.shape), 'shapes': {name: gradient.shape for name, gradient in gradients.items()}}
+        self._add(case, y.detach().numpy(), x.grad.numpy(), gradients, whole_gradients)
+
+    def _add(self, case, y, dx, gradients, whole_gradients):
+        self.arrays[f'{case}:y'], self.arrays[f'{case}:dx'] = y, dx
+        facts = {'x': dx.shape, 'shapes': {name: gradient.shape for name, gradient in gradients.items()}}
         if whole_gradients:
             self.arrays.update({f'{case}:d:{name}': gradient for name, gradient in gradients.items()})
         else:
@@ -85,9 +90,65 @@ class Recording:
         write(self.name, self.arrays, self.metadata)
 
 
+class FlaxRecording(Recording):
+    """As `Recording`, of modules of Flax, which read maps (N, H, W, C). Arrays are stored in the layouts of MXNet."""
+
+    def __init__(self, name, repository, checkout, negated=(), **metadata):
+        """Begin a recording. `negated` are ends of the names of parameters that the modules subtract and MXNet's layers add."""
+        import flax
+        import jax
+
+        jax.config.update('jax_enable_x64', True)
+        self.negated = tuple(negated)
+        self._begin(name, repository, checkout, jax=jax.__version__, flax=flax.__version__, **metadata)
+
+    def run(self, case, module, shape, whole_gradients=True):
+        """Record `module` for an input of this shape (N, C, H, W); see `Recording.run`."""
+        import jax
+
+        x = normal(f'{case}:x', shape).transpose(0, 2, 3, 1)
+        variables = dict(module.init(jax.random.PRNGKey(0), x))
+        flat = _flat(variables.pop('params'))
+        shapes = {name: to_mxnet(value).shape for name, value in flat.items()}
+        weights = {name: self._of_flax(name, drawn(name, shapes[name])) for name in flat}
+
+        def apply(weights, x):
+            nested = {}
+            for name, weight in weights.items():
+                *parents, last = name.split('.')
+                folder = nested
+                for parent in parents:
+                    folder = folder.setdefault(parent, {})
+                folder[last] = weight
+            return module.apply({'params': nested, **variables}, x, mutable=list(variables))[0]
+
+        y, backward = jax.vjp(apply, weights, x)
+        dy = normal(f'{case}:dy', channels_first(np.asarray(y)).shape)
+        gradients, dx = backward(dy.transpose(0, 2, 3, 1) if dy.ndim == 4 else dy)
+        trained = {name: self._of_mxnet(name, np.asarray(gradients[name])) for name in flat}
+        self._add(case, channels_first(np.asarray(y)), channels_first(np.asarray(dx)), trained, whole_gradients)
+        self.metadata['cases'][case]['floor'] = 0.1  # before a normalization some gradients vanish
+
+    def _of_mxnet(self, name, array):
+        return to_mxnet(-array if name.endswith(self.negated) else array)
+
+    def _of_flax(self, name, array):
+        axes = FLAX_AXES.get(array.ndim)
+        array = -array if name.endswith(self.negated) else array
+        return np.transpose(array, axes) if axes else array
+
+
+def _flat(tree, path=''):
+    """Return the arrays of nested dicts by their paths, in the order of the dicts."""
+    if not hasattr(tree, 'items'):
+        return {path: np.asarray(tree)}
+    return {name: array for key, value in tree.items() for name, array in _flat(value, f'{path}.{key}' if path else key).items()}
+
+
 # --- TensorFlow ------------------------------------------------------------------------------------------------------------------------
 
-AXES = {4: (3, 2, 0, 1), 2: (1, 0)}  # of TensorFlow's weights, in the order of MXNet's
+AXES = {4: (3, 2, 0, 1), 2: (1, 0)}  # of TensorFlow's and Flax's weights, in the order of MXNet's
+FLAX_AXES = {4: (2, 3, 1, 0), 2: (1, 0)}  # of MXNet's weights, in the order of Flax's
 
 
 def to_mxnet(weight, name=''):

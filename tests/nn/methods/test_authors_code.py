@@ -1,6 +1,7 @@
 """Layers, blocks and small networks of all methods against arrays of the authors' code, whose padding is 0: values and gradients."""
 
 import dataclasses
+import functools
 import re
 
 import numpy as np
@@ -10,17 +11,20 @@ from support.authors_arrays import assert_same, learned, read_cases
 from support.equations import conv
 from support.small_networks import sequence
 
+from bmx_melius.nn.layers import QConv2D
 from bmx_melius.nn.methods.adabin import AdaBinConv2D
 from bmx_melius.nn.methods.bnn import clip_latent_weights
 from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.group_net import BASES
 from bmx_melius.nn.methods.ir_net import IRNetConv2D
+from bmx_melius.nn.methods.pokebnn import LEVELS, DPReLU, PokeConv2D
 from bmx_melius.nn.methods.recu import ReCUConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
 from bmx_melius.nn.methods.ttq import TTQConv2D
 from bmx_melius.nn.methods.xnor_net import XNORConv2D
-from model_zoo import get_model, quicknet
+from model_zoo import get_model, pokebnn, quicknet
+from model_zoo.padding import padded
 from model_zoo.registry import find
 from model_zoo.residual import NETWORKS, Residual, ResidualArchitecture, ResidualNetwork
 from model_zoo.units import UnitPlace
@@ -61,6 +65,17 @@ def small_mobile(name, *widths, **changes):
     return network.build(architecture, dataclasses.replace(network.options, conv_kwargs=UNPADDED, **changes), classes=5)
 
 
+def poke_stem():
+    layers = nn.HybridSequential()
+    pokebnn.add_stem(layers, pokebnn.PokeBNNOptions(same_padding=True))
+    return layers
+
+
+def poke_block(channels, in_channels, stride=1, **changes):
+    options = pokebnn.PokeBNNOptions(conv_kwargs=UNPADDED, same_padding=True, **changes)
+    return pokebnn.PokeBlock(UnitPlace(channels, in_channels, stride, 4 * stride), options)
+
+
 def without_dropout():
     network = find('ds_cnn')
     return network.build(dataclasses.replace(network.architecture, dropout=(0, 0)), network.options, classes=network.classes)
@@ -78,6 +93,10 @@ def stem(name, **changes):
     layers = nn.HybridSequential()
     NETWORKS[name].stem(layers, options_of(name, **changes))
     return layers
+
+
+def poke_conv(strides=1, **arguments):
+    return padded(functools.partial(PokeConv2D, 6, 3, strides, pad_value=0, **arguments), 3, strides, same_padding=True)
 
 
 def small_quicknet():
@@ -166,6 +185,16 @@ of_bnext = by_modules(
 )
 
 
+def of_pokebnn(names):
+    """With the slopes of each activation between its shifts, and without the code's order of layers beside blocks."""
+    ordered = [name for name in names if 'slope' not in name and 'bias_y' not in name]
+    for name in names:
+        if name.endswith('bias_x'):
+            start, place = name[: -len('bias_x')], ordered.index(name)
+            ordered[place + 1 : place + 1] = [f'{start}neg_slope', f'{start}pos_slope', f'{start}bias_y']
+    return ordered
+
+
 def of_caffe(layers):
     """The parameters of HWGQ's layers, a shortcut's before the units' beside it."""
     ordered = []
@@ -182,6 +211,7 @@ ORDERS = dict.fromkeys(('adabin', 'ir_net', 'recu'), of_ir_net)
 ORDERS.update(
     {'bnn': of_bnn, 'cbcn': of_cbcn, 'group_net': of_group_net, 'reactnet': of_reactnet, 'reactnet_a': of_reactnet_a, 'bnext': of_bnext}
 )
+ORDERS['pokebnn'] = of_pokebnn
 PARAMETERS = {'hwgq': of_caffe}
 CHANGED_WEIGHTS = {  # as after each update
     'bnext': lambda case: {name: np.clip(value, 0, 1) for name, value in case.weights.items() if name.endswith('scale')},
@@ -230,6 +260,22 @@ CHANGED_WEIGHTS = {  # as after each update
             'bnext',
             'network of 18 layers',
             lambda: network('bnext{}', 2, 2, 2, 2, init_features=8, initial_layers='thumbnail', conv_kwargs=UNPADDED),
+        ),
+        ('pokebnn', 'layer', poke_conv),
+        ('pokebnn', 'halving layer', lambda: poke_conv(2)),
+        ('pokebnn', 'layer with real weights', lambda: poke_conv(weight_bits=32)),
+        ('pokebnn', 'layer of 4 bits', lambda: QConv2D(6, 1, bits=4, **LEVELS)),
+        ('pokebnn', 'activation', lambda: DPReLU(4)),
+        ('pokebnn', 'stem', poke_stem),
+        ('pokebnn', 'block', lambda: poke_block(32, 32)),
+        ('pokebnn', 'widening block', lambda: poke_block(48, 8)),
+        ('pokebnn', 'slicing block', lambda: poke_block(36, 12)),
+        ('pokebnn', 'halving block', lambda: poke_block(64, 32, 2)),
+        ('pokebnn', 'block with real weights', lambda: poke_block(32, 32, weight_bits=32)),
+        (
+            'pokebnn',
+            'network',
+            lambda: get_model('pokebnn_0_5', classes=5, init_features=8, conv_kwargs=UNPADDED, same_padding=True),
         ),
         ('quicknet', 'network', small_quicknet),
         ('reactnet', 'block', lambda: residual('reactnet{}', 4, 4, 1, 4, conv_kwargs=UNPADDED)),

@@ -76,13 +76,28 @@ def _leaky_relu(builder, node):
 
 @marked_rule(marks.PRELU, maps_3d=True)
 def _marked_prelu(builder, node):
-    """Convert relu(x) + slope * min(x, 0)."""
+    """Convert relu(x) + slope * min(x, 0), and s relu(x) + slope * min(x, 0) as s (relu(x) + slope / s * min(x, 0))."""
     network = builder.network
-    positive, scaled = (source.node for source in network.sources(node))
-    if scaled.marks.get(marks.ROLE) != marks.SCALE or scaled.inputs[1].depends_on_data:
+    above, below = (source.node for source in network.sources(node))
+    if not _is_scaled(below):
         raise UnsupportedError('it is marked as a PReLU, but its second summand is not a product with constants')
-    x, slope = network.sources(positive)[0], network.constant(network.sources(scaled)[1])
-    builder.set(node, builder.add_channelwise('prelu', builder.real(x), slope=slope))
+    slope = network.constant(network.sources(below)[1])
+    if not _is_scaled(above):
+        x = builder.real(network.sources(above)[0])
+        builder.set(node, builder.add_channelwise('prelu', x, slope=slope))
+        return
+    positive, relu = network.constant(network.sources(above)[1]), network.sources(above)[0].node
+    x = builder.real(network.sources(relu)[0])
+    if positive.all():
+        ratio = slope.astype(np.float64) / positive
+        builder.set(node, builder.affine(builder.add_channelwise('prelu', x, slope=ratio), positive, 0))
+    else:
+        negative = builder.add_channelwise('clip', x, low=-np.inf, high=0)
+        builder.set(node, builder.add('add', [builder.affine(builder.add('relu', [x]), positive, 0), builder.affine(negative, slope, 0)]))
+
+
+def _is_scaled(node):
+    return node.marks.get(marks.ROLE) == marks.SCALE and not node.inputs[1].depends_on_data
 
 
 def _clip(builder, node, x, low, high):
