@@ -18,6 +18,7 @@ from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.lq_net import LQConv2D
+from bmx_melius.nn.methods.pokebnn import DPReLU, PokeConv2D
 from bmx_melius.nn.methods.reactnet import RPReLU
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
@@ -53,6 +54,18 @@ def hwgq_slope(x):
     return ((x > 0) & (x <= x.dtype.type(3 * S))) * 1.0
 
 
+def largest(w):
+    return (np.abs(w).max(axis=(1, 2, 3), keepdims=True) + 2.0**-23).astype(w.dtype)
+
+
+def below_largest(w):
+    return (np.abs(w) <= largest(w) * w.dtype.type(127 / 128)) * 1.0
+
+
+def levels(w, steps):
+    return np.floor(w / largest(w) * steps + 0.5) * (largest(w) / steps)
+
+
 def ternary(w):
     d = 0.05 * np.abs(w).max()
     return np.select([w > d, w < -d], [1.0, -1.0], 0.0)
@@ -67,6 +80,11 @@ def ternary(w):
         ('ternary', 32, (0,), lambda x: x, everywhere),
         ('scaled_sign', 1, (0, -1), scaled_signs, everywhere),
         ('scaled_sign', 32, (0,), lambda x: x, everywhere),
+        ('bounded_sign', 1, (0, -1), signs, everywhere),
+        ('largest_sign', 1, (0, 8, 8 * 127 / 128, -8 * 127 / 128), lambda w: largest(w) / 2 * signs(w), below_largest),
+        ('largest_sign', 32, (0,), lambda x: x, everywhere),
+        ('largest_levels', 4, (7.0, 0.5, -0.5, 3.5, 0), partial(levels, steps=7), everywhere),
+        ('largest_levels', 8, (7.0, 0), partial(levels, steps=127), everywhere),
     ],
 )
 def test_quantizers_have_their_values_and_gradients_at_the_bounds_of_regions_too(method, bits, boundary, value, slope):
@@ -138,6 +156,17 @@ def reactnet_unit(s, x, w_shift, w, gamma, beta):
 def rprelu(s, x, minus_gamma, beta, zeta):
     gamma, beta, zeta = (vector[:, None, None] for vector in (-minus_gamma, beta, zeta))
     return np.where(x > gamma, x - gamma + zeta, beta * (x - gamma) + zeta)
+
+
+def dprelu(s, x, minus_a, negative, positive, minus_c):
+    a, negative, positive, c = (vector[:, None, None] for vector in (-minus_a, negative, positive, -minus_c))
+    return np.where(x > a, positive, negative) * (x - a) - c
+
+
+def poke_conv(s, x, w, bound=3, stride=1):
+    """It pads with -1, the sign of -B / 2."""
+    q = s.estimate(bound / 2 * signs(x), x, np.abs(x) <= bound * 127 / 128)
+    return conv(q, s.estimate(largest(w) / 2 * signs(w), w, below_largest(w)), stride, value=-bound / 2)
 
 
 def quicknet_block(s, x, w, gamma, beta):
@@ -335,6 +364,14 @@ EQUATIONS = {
     ),
     'unit of ReActNet': (lambda: unit('reactnet{}', 4, 3), reactnet_unit, inputs(), 'w_shift - w gamma beta - -'),
     'RPReLU': (lambda: RPReLU(3), rprelu, inputs(), 'minus_gamma - beta - zeta -'),
+    'PokeBNN': (lambda: PokeConv2D(4, 3, 1, 1), poke_conv, inputs(3, beside(0, 3 * 127 / 128, -3)), 'w'),
+    'PokeBNN, bound 1': (
+        lambda: PokeConv2D(4, 3, 2, 1, threshold=1),
+        partial(poke_conv, bound=1, stride=2),
+        inputs(3, beside(0, 127 / 128, -1)),
+        'w',
+    ),
+    'DPReLU': (lambda: DPReLU(3), dprelu, inputs(), 'minus_a - negative - positive minus_c -'),
     'block of QuickNet': (lambda: ResidualBlock(4, QuickNetOptions()), quicknet_block, quicknet_inputs(), 'w gamma beta - -'),
     'BWN': (lambda: BWNConv2D(4, 3, 1, 1), bwn, inputs(3, beside(0)), 'w'),
     'BWN, stride 2': (lambda: BWNConv2D(4, 3, 2, 1), partial(bwn, stride=2), inputs(3, beside(0)), 'w'),

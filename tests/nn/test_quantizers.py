@@ -13,7 +13,7 @@ from bmx_melius.nn.quantizers import QUANTIZERS, quantize, quantize_in_parts, re
 
 
 @pytest.mark.parametrize('bits', [2, 4])
-@pytest.mark.parametrize('quantization', ['dorefa', 'round'])
+@pytest.mark.parametrize('quantization', ['dorefa', 'round', 'largest_levels'])
 def test_k_bit_weights_need_no_input_channels_in_advance(quantization, bits):
     layer = QConv2D(4, 3, bits=bits, quantization=quantization)
     layer.initialize()

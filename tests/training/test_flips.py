@@ -44,7 +44,8 @@ def test_binary_weights_are_those_of_quantized_layers_with_one_bit():
 
 
 @pytest.mark.parametrize(
-    'name, layers', [('resnet18_hwgq', 19), ('resnet18_bwn', 16), ('resnet18_syq_w1a2', 16), ('resnet18_lqnet_w1a2', 19)]
+    'name, layers',
+    [('resnet18_hwgq', 19), ('resnet18_bwn', 16), ('resnet18_syq_w1a2', 16), ('resnet18_lqnet_w1a2', 19), ('pokebnn_0_5', 48)],
 )
 def test_scaled_signs_are_binary_weights(name, layers):
     assert len(binary_weights(get_model(name))) == layers

@@ -132,6 +132,7 @@ def test_options_replace_the_quantizers_of_all_binary_layers(name, options, acti
         ('meliusnet22', {'downsample_structure': 'fp_conv:0'}, "'fp_conv:0' is not one of"),
         ('meliusnet22', {'downsample_structure': 'fp_conv:7'}, 'cannot have 7 groups in fp_conv'),
         ('resnet_e18', {'slices': 3}, 'slices must be 1, 2, 4 or 8'),
+        *(('pokebnn_1_0', {'init_features': number}, 'init_features must be from 8 to 16 or a multiple of 16') for number in (0, 7, 24)),
         ('binet18', {'slices': 2}, 'for networks whose blocks have one convolution'),
         ('resnet_e18', {'binary_shortcut': True, 'shortcut_groups': 2}, 'shortcut_groups=2'),
         ('meliusnet22', {'downsample_structure': 'bn,q_conv,relu,cs:4,fp_conv:2'}, 'must have one fp_conv or q_conv, not 2'),

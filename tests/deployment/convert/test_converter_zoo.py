@@ -40,7 +40,8 @@ LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
 REAL_INPUTS = {'binary_alexnet': 0, 'binary_vgg11': 0, 'binet18': 16}  # of some layers with binary weights, and the binary layers
 ADAPTIVE = ('resnet18_adabin', 'resnet20_adabin', 'vgg_small_adabin')  # with sums of windows beside binary convolutions
 BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 19, 'resnet18_cbcn': 16, 'resnet18_benn': 2 * 16}  # and their binary layers
-OF_OTHER_LAYERS = {*LOW_BIT, *ADAPTIVE, *BASES, *REAL_INPUTS}
+FEW_BIT_GATES = {'pokebnn_0_5': 48}  # and the binary layers, scaled by their weights
+OF_OTHER_LAYERS = {*LOW_BIT, *ADAPTIVE, *BASES, *REAL_INPUTS, *FEW_BIT_GATES}
 
 
 def make_statistics_hostile(net):
@@ -153,6 +154,16 @@ def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
 def test_networks_with_binary_weights_of_real_inputs_become_one_operator_that_gives_mxnets_logits(name, convert):
     net = initialized(get_model(name, classes=10, **of_size(name, 64)), (1, 3, 64, 64), mx.init.Xavier())
     check_one_operator(net, (1, 3, 64, 64), convert, REAL_INPUTS[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('same_padding', [False, True])
+@pytest.mark.parametrize('name', FEW_BIT_GATES)
+def test_networks_with_gates_of_few_bits_become_one_operator_that_gives_mxnets_logits(name, same_padding, convert):
+    net = initialized(get_model(name, classes=10, same_padding=same_padding, **of_size(name, 64)), (1, 3, 64, 64), mx.init.Xavier())
+    for key, parameter in net.collect_params().items():
+        if key.endswith(('gamma', 'beta', 'shift', 'positive', 'slope', 'running_mean')):  # at the start of training factors are 0 and 1
+            parameter.set_data(nd.random.normal(0.5, 0.3, parameter.shape))
+    check_one_operator(net, (1, 3, 64, 64), convert, FEW_BIT_GATES[name], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize('name', some_long(TWO_BITS, 'resnet18_lqnet_w1a2'))

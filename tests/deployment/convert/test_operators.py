@@ -8,6 +8,7 @@ import types
 
 import pytest
 from mxnet.gluon import nn
+from support.conversions import names_of
 from support.method_layers import Gate
 from support.paths import ROOT
 from support.python_programs import run_python
@@ -19,6 +20,7 @@ from bmx_melius.deployment.convert.rules import MARKED_RULES
 from bmx_melius.deployment.convert.rules.table import REASONS, RULES
 from bmx_melius.errors import UserError
 from bmx_melius.graph.mxnet_operators import READ_AS
+from bmx_melius.nn.channelwise import TwoSlopes
 
 pytest_plugins = ['support.conversions']  # its fixtures
 
@@ -108,6 +110,13 @@ BEFORE = {
 @pytest.mark.parametrize('name', MAPS)
 def test_a_layer_after_a_convolution_is_packed_with_the_results_of_mxnet(name, before, pack_whole):
     pack_whole(sequence(*BEFORE[before](), MAPS[name]()), (1, 3, 8, 6), sizes=[(5, 9)])
+
+
+@pytest.mark.parametrize('positive', [(2, -0.5, 1), (2, 0, 1)])
+def test_slopes_of_both_sides_are_packed_also_where_one_is_zero(positive, pack_whole):
+    net = sequence(nn.Conv2D(3, 1), TwoSlopes(3))
+    program, _ = pack_whole(net, (1, 3, 8, 6), positive=positive, slope=(0.25, -2, 0))
+    assert ('prelu' in names_of(program)) == all(positive)
 
 
 OF_ONE_SIZE = {
