@@ -42,10 +42,14 @@ class PokeBNNOptions(WidthOptions):
     clip_threshold : float or None
         The bound of the activations, whose signs have this magnitude (`bmx_melius.nn.methods.pokebnn`); None: 2, with a gradient
         everywhere.
+    last_gamma : bool
+        Initialize the gamma of the normalization after the last convolution of each block with 0, as in the authors' code, so that a block
+        initially consists of its shortcuts.
     """
 
     init_features: int = 64
     clip_threshold: Optional[float] = BOUND
+    last_gamma: bool = True
 
     def __post_init__(self):
         if self.init_features not in range(REDUCTION, 17) and (self.init_features < 16 or self.init_features % 16):
@@ -135,7 +139,7 @@ class PokeLayer(HybridBlock):
         super().__init__(**kwargs)
         with self.name_scope():
             self.conv = place.binary_conv(options, PokeConv2D)
-            self.norm = options.norm(gamma_initializer='zeros' if block else 'ones')  # a block is initially its shortcuts
+            self.norm = options.norm(gamma_initializer='zeros' if block and options.last_gamma else 'ones')
             self.addition = _addition(place, options)
             self.block_addition = _addition(block, options, repeats=True) if block else None
             self.activation = DPReLU(place.channels)

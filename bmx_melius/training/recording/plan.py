@@ -91,8 +91,8 @@ def describe_check(net, batches, options):
         return f'bmx.check finds no problem (one pass on {counted(len(images), "image")})'
     lines = [f'bmx.check finds {len(problems)} {"problem" if len(problems) == 1 else "problems"} (docs/training.md explains them):']
     lines += problems[:_PROBLEMS] + ([f'... and {len(problems) - _PROBLEMS} more'] if len(problems) > _PROBLEMS else [])
-    if options.last_gamma:
-        lines.append('(with --last-gamma, gradients of 0 in residual blocks are intended in the first update)')
+    if any(name.endswith('gamma') and parameter.init == 'zeros' for name, parameter in net.collect_params().items()):
+        lines.append('(with gammas of 0, as by --last-gamma, gradients of 0 in residual blocks are intended in the first update)')
     return '\n           '.join(lines)
 
 
