@@ -76,7 +76,7 @@ def _leaky_relu(builder, node):
 
 @marked_rule(marks.PRELU, maps_3d=True)
 def _marked_prelu(builder, node):
-    """Convert relu(x) + slope * min(x, 0), and s relu(x) + slope * min(x, 0) as s (relu(x) + slope / s * min(x, 0))."""
+    """Convert relu(x) + slope * min(x, 0), also where relu(x) has a factor, by which the slope is divided."""
     network = builder.network
     above, below = (source.node for source in network.sources(node))
     if not _is_scaled(below):
