@@ -13,7 +13,13 @@ from support.native_program import KERNEL_PARTS, SOURCES
 from support.paths import ROOT
 
 NOT_AVAILABLE = 77  # exit status where the build or the CPU lacks an instruction set: kNotAvailable of csrc/kernel_tables.h
-CASES = {'binary': (200, 10000), 'float_product': (150, 20000), 'float_map': (150, 20000), 'int8': (150, 10000), 'training': (60, 3000)}  # short, long
+CASES = {  # short, long
+    'binary': (200, 10000),
+    'float_product': (150, 20000),
+    'float_map': (150, 20000),
+    'int8': (150, 10000),
+    'training': (60, 3000),
+}
 SANITIZED_BINARY = (100, 10000)  # each takes long there, and ends at guarded pages in the optimized build, too
 
 
