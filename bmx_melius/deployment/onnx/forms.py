@@ -165,6 +165,26 @@ def resolve_cast_like(onnx, proto):
             node.CopyFrom(onnx.helper.make_node('Cast', node.input[:1], node.output, node.name, to=types[node.input[1]]))
 
 
+def pad_dilated_convolutions(onnx, proto):
+    """Write the padding by which dilated convolutions of stride 1 keep the size of a map as numbers: ONNX Runtime does not compute it."""
+    known = constants(onnx, proto)
+    for node in proto.graph.node:
+        a = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        dilations = a.get('dilations', [1])
+        if node.op_type != 'Conv' or a.get('auto_pad') not in (b'SAME_UPPER', b'SAME_LOWER') or {*dilations} == {1}:
+            continue
+        weight = known.get(node.input[1])
+        kernel = a.get('kernel_shape') or weight is not None and weight.shape[2:]
+        if not kernel or {*a.get('strides', [1])} != {1}:
+            continue
+        smaller = [(size - 1) * step // 2 for size, step in zip(kernel, dilations)]
+        larger = [(size - 1) * step - less for size, step, less in zip(kernel, dilations, smaller)]
+        pads = [*smaller, *larger] if a['auto_pad'] == b'SAME_UPPER' else [*larger, *smaller]
+        kept = [attribute for attribute in node.attribute if attribute.name not in ('auto_pad', 'pads')]
+        del node.attribute[:]
+        node.attribute.extend([*kept, onnx.helper.make_attribute('pads', pads)])
+
+
 # --- products ---------------------------------------------------------------------------------------------------------------------------
 
 

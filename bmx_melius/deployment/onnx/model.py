@@ -156,6 +156,7 @@ def read_model(path):
     _require_valid(onnx, proto, path)
     ids = forms.make_ids_float32(onnx, proto, path)
     forms.resolve_cast_like(onnx, proto)
+    forms.pad_dilated_convolutions(onnx, proto)
     forms.move_weights_right(onnx, proto)
     _name_nodes(proto)
     return dataclasses.replace(model_of(onnx, proto, path, size), precision=precision, integer_inputs=integers, ids=ids)

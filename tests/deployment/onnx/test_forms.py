@@ -154,3 +154,21 @@ def test_a_cast_to_the_type_of_another_value_is_a_cast(tmp_path):
     x = images(3, 8)
     assert report.binary_layers == 1
     np.testing.assert_allclose(session(x), np.where(x >= 0, 0.5, -0.5) @ WEIGHT.T, rtol=1e-6)
+
+
+@pytest.mark.parametrize('way', ['SAME_UPPER', 'SAME_LOWER'])
+@pytest.mark.parametrize(('kernel', 'dilations'), [((3, 3), (3, 3)), ((2, 3), (3, 1)), ((4, 2), (1, 2))])
+def test_dilated_convolutions_that_keep_the_size_of_a_map_are_padded(way, kernel, dilations, tmp_path):
+    """As PyTorch's exporter writes padding='same'; ONNX Runtime itself refuses it with dilation."""
+    total = [(size - 1) * step for size, step in zip(kernel, dilations)]
+    smaller, larger = [n // 2 for n in total], [n - n // 2 for n in total]
+    explicit = {'pads': [*smaller, *larger] if way == 'SAME_UPPER' else [*larger, *smaller]}
+    constants = {**NUMBERS, 'first': images(8, 4, 1, 1), 'weight': signs(8, 8, *kernel)}
+    implied, spelled = (
+        make([node('Conv', 'x first', 'a'), *sign('a'), node('Conv', 's weight', dilations=dilations, **pads)], constants)
+        for pads in ({'auto_pad': way}, explicit)
+    )
+    report, session = packed(implied, tmp_path)
+    x = images(2, 4, 6, 6)
+    assert report.binary_layers == 1
+    np.testing.assert_allclose(session(x), np.concatenate([reference(spelled, one[None]) for one in x]), rtol=1e-5, atol=1e-5)
