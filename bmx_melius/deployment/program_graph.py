@@ -29,6 +29,7 @@ _OPERATIONS = {  # operations that are counted or drawn as others than their tra
     'concat': lambda _: Concatenation(),
     'flatten': lambda _: Flatten(),
     'matmul': lambda attributes: MatrixProduct(attributes['heads'], bool(attributes['transposed'])),
+    'row_matmul': lambda attributes: MatrixProduct(attributes['heads'], bool(attributes['transposed']), by_row=True),
     'slice': lambda attributes: AxisSlice(1, attributes['begin'], attributes['end']),
 }
 _UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a constant, what stands for 0: not parameters
@@ -156,7 +157,7 @@ def _marks(operation, x, planes, input_bits, of_signs):
         return {**layer, 'bits': str(operation.attributes['bits']), 'input_bits': str(read)}
     if operation.row.range == 'counts':
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(operation.attributes['thresholds'].bit_length()), 'method': 'round'}
-    if operation.row.shape == 'product' and of_signs:
+    if operation.row.shape in ('product', 'product_of_rows') and of_signs:
         return {'bits': '1'}
     if operation.row.compares:
         return {marks.ROLE: marks.ACTIVATION, 'bits': str(planes.bit_length()), 'method': 'sign' if planes == 1 else 'round'}

@@ -34,6 +34,7 @@ from .operations import (
     Operation,
     Padding,
     Pooling,
+    PositionSelection,
     Reduction,
     Reshape,
     Rounding,
@@ -82,7 +83,8 @@ _WITHOUT_ATTRIBUTES = {  # name of an operator -> operation
 _READERS: Dict[str, Callable[[Mapping[str, str]], Operation]] = {}  # name of another operator -> what reads its attributes
 READ_AS = {name: [key_of(operation)] for name, operation in _WITHOUT_ATTRIBUTES.items()}  # name of an operator -> classes and kinds
 _NAMES = {key: name for name, (key,) in reversed(READ_AS.items())}  # the opposite: the first one of several names
-_NAMES.update({(AxisMaps, None): 'map_axes', (StepFunction, None): 'step'})  # which are not MXNet's
+_NAMES.update({(AxisMaps, None): 'map_axes', (PositionSelection, None): 'select_positions'})  # which are not MXNet's
+_NAMES[StepFunction, None] = 'step'  # likewise
 _NAMES.update({(MatrixProduct, None): 'batch_dot', (Softmax, None): 'softmax', (Embedding, None): 'Embedding'})  # which are not read
 _ELEMENTWISE_NAMES = {operation: name for name, operation in reversed(_WITHOUT_ATTRIBUTES.items()) if isinstance(operation, Elementwise)}
 

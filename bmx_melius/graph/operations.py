@@ -309,10 +309,13 @@ class MatrixProduct(Operation):
         Number of groups.
     transposed : bool
         Whether the second matrix is transposed: the result has a channel for each of its positions.
+    by_row : bool
+        Whether there are matrices for each row of the maps, whose rows are the positions of that row.
     """
 
     heads: int
     transposed: bool
+    by_row: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -440,6 +443,13 @@ class BilinearResizing(Operation):
 
     mode: str = 'size'
     aligns_corners: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionSelection(Operation):
+    """Positions of maps, in the shape of the node: those with the numbers `places`, counted row by row, of one map after the other."""
+
+    places: Tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,8 +57,9 @@ def small_programs():
 def smallest_program(name):
     """Return a program with an operation on values of 2 channels, if it takes such, whose attributes are as small as possible."""
     row = OPERATIONS[name]
-    size = 1 if row.shape in ('map', 'transposed', 'product') else 3
-    program = Program([Value(REAL_KIND, 1 if row.shape in ('product', 'looked_up') else 2, size, size, row.shape == 'map')], [], [])
+    products = 'product', 'product_of_rows'
+    size = 1 if row.shape in ('map', 'transposed', 'gathered', *products) else 3
+    program = Program([Value(REAL_KIND, 1 if row.shape in (*products, 'looked_up') else 2, size, size, row.shape == 'map')], [], [])
 
     def add(name, inputs):
         attributes = {attribute: low for attribute, (low, _) in OPERATIONS[name].attributes.items()}

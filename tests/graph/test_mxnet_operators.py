@@ -33,6 +33,7 @@ from bmx_melius.graph.operations import (
     Operation,
     Padding,
     Pooling,
+    PositionSelection,
     Reduction,
     Reshape,
     Rounding,
@@ -209,6 +210,7 @@ def test_an_operation_has_the_name_of_an_operator_that_computes_it(symbol, expec
     'operation, name',
     [
         (AxisMaps((2, 3)), 'map_axes'),
+        (PositionSelection((1, 0)), 'select_positions'),
         (Convolution(Window((3, 3), pads=((0, 1), (0, 1)))), 'Convolution'),
         (TransposedConvolution(Window((2, 2)), output_padding=[1, 1]), 'Deconvolution'),
         (GlobalPooling('avg'), 'Pooling'),

@@ -37,6 +37,8 @@ SEQUENCES = (  # what the planner fuses (csrc/plan/fusion.cc); single operations
     ('transpose', 'conv', 'transpose'),
     ('threshold', 'expand', 'matmul', 'threshold', 'expand', 'matmul'),
     ('concat', 'arrange', 'transpose', 'slice', 'matmul'),
+    ('gather', 'row_matmul', 'softmax', 'row_matmul', 'gather'),
+    ('threshold', 'expand', 'row_matmul', 'threshold', 'expand', 'row_matmul'),
     ('channel_mean', 'embedding', 'affine', 'transpose'),
 )
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
@@ -104,9 +106,12 @@ class Maker:
             if None in inputs:
                 continue
             attributes = self.attributes(name, self.values[inputs[0]])
-            if row.shape == 'product':
-                inputs = inputs[0], self.right_of(inputs[0], attributes)
-            operation = Operation(name, inputs, attributes)
+            if row.shape in ('product', 'product_of_rows'):
+                inputs = inputs[0], self.right_of(inputs[0], attributes, by_row=row.shape == 'product_of_rows')
+            if row.shape == 'gathered':
+                inputs = [number for number in inputs if self.values[number].channels == self.values[inputs[0]].channels]
+                attributes['positions'] = sum(self.values[number].height * self.values[number].width for number in inputs)
+            operation = Operation(name, tuple(inputs), attributes)
             try:
                 value = result_of(operation, [self.values[number] for number in inputs])
             except ProgramError:
@@ -149,12 +154,12 @@ class Maker:
             (fitting if value.shape == self.values[x].shape else smaller).append(number)
         return self.random.choice(smaller if smaller and self.random.random() < 0.7 else fitting)
 
-    def right_of(self, x, attributes):
+    def right_of(self, x, attributes, by_row=False):
         """Return the number of a value with which value `x` can be multiplied as a matrix, and adapt the attributes of the product."""
         found, heads = [], attributes['heads']
         for number, value in enumerate(self.values):
-            positions = value.height * value.width
-            if value.kind == REAL_KIND and not value.flat and value.channels % heads == 0:
+            positions, fits = value.width * (1 if by_row else value.height), not by_row or value.height == self.values[x].height
+            if value.kind == REAL_KIND and fits and not value.flat and value.channels % heads == 0:
                 if value.channels == self.values[x].channels:
                     found.append((number, positions, 1))
                 if heads * positions == self.values[x].channels:
@@ -192,8 +197,8 @@ class Maker:
             elif attribute == 'result_max':
                 pass
             elif attribute in ('height', 'width'):
-                size = getattr(value, attribute)
-                attributes[attribute] = size if OPERATIONS[name].shape == 'transposed' else choice((1, size))
+                size, shape = getattr(value, attribute), OPERATIONS[name].shape
+                attributes[attribute] = size if shape == 'transposed' else choice((1, size, *((3, 7) if shape == 'gathered' else ())))
             elif attribute == 'begin':
                 attributes[attribute] = self.random.randrange(value.channels)
             elif attribute == 'end':
@@ -231,7 +236,7 @@ class Maker:
             bound = 2 * inputs[0] + 8
         elif name in ('scale_map', 'shift_map'):
             bound = 2 * inputs[0] if name == 'scale_map' else inputs[0] + 2
-        elif name == 'matmul':
+        elif name in ('matmul', 'row_matmul'):
             bound, unit = inputs[0] * inputs[1] * (x.channels // a['heads']), min(1, units[0] * units[1])
         elif name == 'embedding':
             bound, unit = 4.0, 1
@@ -263,6 +268,8 @@ class Maker:
                 array[self.numpy.rand(*shape) < 0.1] = self.numpy.choice((-np.inf, np.inf, 1e30, -1e9, 40000, -0.0))
             elif name in ('multiplier', 'offset'):
                 array = (self.numpy.rand(*shape) - 0.5) * 2.0 ** self.numpy.randint(8, 33, shape)
+            elif name == 'places':
+                array = self.numpy.randint(-2, operation.attributes['positions'] + 2, shape)
             elif name == 'pad':
                 array = self.numpy.randint(-3, 300, shape)
             elif dtype == np.int8:

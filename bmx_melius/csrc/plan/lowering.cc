@@ -59,6 +59,14 @@ class Lowering {
 
     Source source(const Group& group, int read = 0) const { return placement_.source(group.reads[read]); }
 
+    std::vector<Source> sources(const Group& group) const {
+        std::vector<Source> found;
+        for (size_t read = 0; read < group.reads.size(); read++) {
+            found.push_back(source(group, static_cast<int>(read)));
+        }
+        return found;
+    }
+
     // Returns the slab for the map that a group computes, a whole buffer.
     Slab output(const Group& group) const { return whole(placement_.buffer_of[group.result]); }
     Slab whole(int buffer) const { return {buffer, 0, placement_.buffers[buffer].channels}; }
@@ -131,11 +139,19 @@ class Lowering {
                 return transpose_step(kernels_.floats, source(group), output(group));
             case Op::arrange:
                 return arrange_step(source(group), output(group));
+            case Op::gather:
+                return gather_step(sources(group), a,
+                                   arrays_.integers(operation(i).arrays[0], int64_t(a.height) * a.width),
+                                   output(group));
             case Op::matmul:
+            case Op::row_matmul: {
+                const bool by_row = operation(i).op == Op::row_matmul;
                 if (multiplies_signs(i)) {
-                    return sign_product_step(sign_kernels(), source(group, 0), source(group, 1), a, output(group));
+                    return sign_product_step(sign_kernels(), source(group, 0), source(group, 1), a, by_row,
+                                             output(group));
                 }
-                return matmul_step(kernels_.floats, source(group, 0), source(group, 1), a, output(group));
+                return matmul_step(kernels_.floats, source(group, 0), source(group, 1), a, by_row, output(group));
+            }
             case Op::softmax:
                 return softmax_step(kernels_.floats, source(group), a.groups, output(group));
             case Op::embedding:

@@ -27,7 +27,7 @@ constexpr int kFilterBlock = 64;
 constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
 constexpr int64_t kMaxMemory = kWide ? 4294967296 : 1073741824;
 constexpr int kMagic = 1347964226;
-constexpr int kVersion = 6;
+constexpr int kVersion = 7;
 constexpr int kHeaderWords = 8;
 constexpr int kInputWords = 4;
 constexpr int kRecordWords = 3;
@@ -89,6 +89,8 @@ enum class Op {
     matmul = 52,
     softmax = 53,
     embedding = 54,
+    gather = 55,
+    row_matmul = 56,
 };
 
 enum class ShapeRule {
@@ -109,6 +111,8 @@ enum class ShapeRule {
     transposed_shape,
     arranged_shape,
     product_shape,
+    product_of_rows_shape,
+    gathered_shape,
     looked_up_shape,
 };
 
@@ -290,6 +294,8 @@ inline constexpr AttributeRow kArrangeAttributes[] = {kRowLength};
 inline constexpr AttributeRow kMatmulAttributes[] = {kHeads, kPositions, kTransposed};
 inline constexpr AttributeRow kSoftmaxAttributes[] = {kGroups};
 inline constexpr AttributeRow kEmbeddingAttributes[] = {kRows, kFeatures, kHalf};
+inline constexpr AttributeRow kGatherAttributes[] = {kPositions, kHeight, kWidth};
+inline constexpr AttributeRow kRowMatmulAttributes[] = {kHeads, kPositions, kTransposed};
 }  // namespace attributes
 
 inline constexpr OperationRow kOperations[] = {
@@ -337,13 +343,15 @@ inline constexpr OperationRow kOperations[] = {
     {"matmul", 2, 2, true, false, Result::real, ShapeRule::product_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kMatmulAttributes, 3}},
     {"softmax", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kSoftmaxAttributes, 1}},
     {"embedding", 1, 1, true, false, Result::real, ShapeRule::looked_up_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kEmbeddingAttributes, 3}},
+    {"gather", 1, 4096, true, false, Result::real, ShapeRule::gathered_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kGatherAttributes, 3}},
+    {"row_matmul", 2, 2, true, false, Result::real, ShapeRule::product_of_rows_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, ViewKind::none, Products::none, false, RangeRule::none, {attributes::kRowMatmulAttributes, 3}},
 };
 
 // The row of each opcode, -1 for numbers that no operation has.
 inline constexpr signed char kRowOfOpcode[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
     20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, -1, -1, -1, 36, 37, 38, -1, -1, -1, -1, -1, -1, -1,
-    39, 40, 41, 42, 43};
-constexpr int kMaxOpcode = 54;
+    39, 40, 41, 42, 43, 44, 45};
+constexpr int kMaxOpcode = 56;
 
 constexpr bool is_opcode(int32_t code) { return code >= 0 && code <= kMaxOpcode && kRowOfOpcode[code] >= 0; }
 constexpr const OperationRow& row_of(Op op) { return kOperations[kRowOfOpcode[static_cast<size_t>(op)]]; }
@@ -429,6 +437,9 @@ void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit
             break;
         case Op::embedding:
             visit({"table", a.half ? ArrayType::float16 : ArrayType::float32, 2, {a.rows, a.features}, false});
+            break;
+        case Op::gather:
+            visit({"places", ArrayType::int32, 2, {a.height, a.width}, false});
             break;
         default:
             break;

@@ -63,11 +63,24 @@ bool join(const Inputs& inputs, Value& result) {
     return true;
 }
 
-bool multiply(const Attributes& a, const Value& x, const Value& y, Value& result) {
+bool multiply(const Attributes& a, const Value& x, const Value& y, int64_t positions, Value& result) {
     const int64_t columns = int64_t(a.heads) * a.positions;
     result.channels = a.transposed ? columns : y.channels;
-    return !x.flat && x.channels % a.heads == 0 && y.channels % a.heads == 0 && y.height * y.width == a.positions &&
+    return !x.flat && x.channels % a.heads == 0 && y.channels % a.heads == 0 && positions == a.positions &&
            x.channels == (a.transposed ? y.channels : columns);
+}
+
+bool gather(const Attributes& a, const Inputs& inputs, Value& result) {
+    int64_t positions = 0;
+    for (const Value* input : inputs) {
+        if (input->channels != result.channels) {
+            return false;
+        }
+        positions += input->height * input->width;
+    }
+    result.height = a.height;
+    result.width = a.width;
+    return !result.flat && positions == a.positions;
 }
 
 bool is_one_or(int64_t size, int64_t other) { return size == 1 || size == other; }
@@ -119,7 +132,11 @@ bool infer(const Operation& operation, const Inputs& inputs, Value& result) {
             result.height = x.height * x.width / result.width;
             return !x.flat && x.height * x.width % result.width == 0;
         case ShapeRule::product_shape:
-            return multiply(a, x, y, result);
+            return multiply(a, x, y, y.height * y.width, result);
+        case ShapeRule::product_of_rows_shape:
+            return x.height == y.height && multiply(a, x, y, y.width, result);
+        case ShapeRule::gathered_shape:
+            return gather(a, inputs, result);
         case ShapeRule::looked_up_shape:
             result.channels = a.features;
             return x.channels == 1;

@@ -35,11 +35,19 @@ StepPtr transpose_step(const FloatKernels* kernels, Source source, Slab output);
 // Copies a map to one with the same positions, row by row, in rows of another length.
 StepPtr arrange_step(Source source, Slab output);
 
-// Products of matrices, whose rows are the positions of two maps, for each group of channels.
-StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attributes& attributes, Slab output);
+// Copies positions of maps, all of which are counted one map after the other, row by row. `places` are below
+// `positions`.
+StepPtr gather_step(std::vector<Source> sources, const Attributes& attributes, std::vector<int32_t> places,
+                    Slab output);
+
+// Products of matrices, whose rows are the positions of two maps, for each group of channels; `by_row`, the positions
+// of each row of the maps.
+StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attributes& attributes, bool by_row,
+                    Slab output);
 
 // The same of two maps of signs, -1 and 1, by counting equal bits. The kernels have no planes and no counts.
-StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, const Attributes& attributes, Slab output);
+StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, const Attributes& attributes, bool by_row,
+                          Slab output);
 
 // Softmax of the channels of each group at each position.
 StepPtr softmax_step(const FloatKernels* kernels, Source source, int groups, Slab output);

@@ -27,6 +27,40 @@ void transpose(const float* from, ptrdiff_t stride, int n, int k, float* rows) {
     }
 }
 
+// The right matrices of a product: a matrix for each of `heads` groups of channels, of all positions of a map or, by
+// row, of those of each row. The positions are gathered, then each matrix is prepared in `prepared` bytes.
+class RightMatrices {
+  public:
+    RightMatrices(const Source& source, int positions, int heads, bool by_row, size_t prepared)
+        : value_(source.value),
+          channels_(source.channels()),
+          positions_(positions),
+          heads_(heads),
+          by_row_(by_row),
+          prepared_(prepared) {}
+
+    int count(const std::vector<Value>& values) const { return static_cast<int>(rows(values) * heads_); }
+    size_t gathered_bytes(const std::vector<Value>& values) const {
+        return round_up(sizeof(float) * rows(values) * positions_ * channels_, 64);
+    }
+    size_t prepared_bytes(const std::vector<Value>& values) const { return count(values) * prepared_; }
+
+    // Returns the number of the matrix with which row y of the left map is multiplied.
+    int number(int y, int head) const { return by_row_ ? y * heads_ + head : head; }
+
+    // Returns the number of the first element of a matrix among those that are gathered.
+    int64_t first(int matrix) const {
+        return int64_t(matrix / heads_) * positions_ * channels_ + matrix % heads_ * (channels_ / heads_);
+    }
+
+  private:
+    int64_t rows(const std::vector<Value>& values) const { return by_row_ ? values[value_].height : 1; }
+
+    int value_, channels_, positions_, heads_;
+    bool by_row_;
+    size_t prepared_;
+};
+
 }  // namespace
 
 StepPtr transpose_step(const FloatKernels* kernels, Source source, Slab whole) {
@@ -57,39 +91,71 @@ StepPtr arrange_step(Source source, Slab whole) {
     });
 }
 
+StepPtr gather_step(std::vector<Source> sources, const Attributes& attributes, std::vector<int32_t> places,
+                    Slab whole) {
+    for (int32_t& place : places) {
+        place = std::min(std::max(place, 0), attributes.positions - 1);
+    }
+    return function_step(
+        [sources = std::move(sources), places = std::move(places), whole](const Memory& memory, const Team& team, int) {
+            const View output = memory.view(whole);
+            const int end = team.end(static_cast<int64_t>(places.size()));
+            for (int i = team.begin(static_cast<int64_t>(places.size())); i < end;) {
+                int64_t place = places[i];
+                auto source = sources.begin();
+                const auto positions = [&] {
+                    return memory.value(source->value).height * memory.value(source->value).width;
+                };
+                for (; place >= positions(); ++source) {
+                    place -= positions();
+                }
+                int count = 1;  // of successive positions
+                while (i + count < end && places[i + count] == places[i] + count && place + count < positions()) {
+                    count++;
+                }
+                gather_pixels(memory, *source, place, count, floats(output.at(i * output.pixel)), output.pixel);
+                i += count;
+            }
+        });
+}
+
 // First the right matrices are gathered, then prepared for the kernel, each for a thread, then rows of the left ones
 // are multiplied.
-StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attributes& attributes, Slab whole) {
+StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attributes& attributes, bool by_row,
+                    Slab whole) {
     const int heads = attributes.heads, positions = attributes.positions;
     const bool transposed = attributes.transposed;
     const int b_channels = b.channels(), a_channels = a.channels(), k = a_channels / heads;
     const int n = transposed ? positions : b_channels / heads;
-    const size_t gathered = round_up(sizeof(float) * positions * b_channels, 64);
-    const size_t prepared = round_up(kernels->gemm_weights_bytes(n, k), 64), all = heads * prepared;
+    const size_t prepared = round_up(kernels->gemm_weights_bytes(n, k), 64);
+    const RightMatrices matrices(b, positions, heads, by_row, prepared);
     const size_t turned = transposed ? 0 : round_up(sizeof(float) * n * k, 64);  // of each thread
     const auto row_bytes = [value = a.value, a_channels](const std::vector<Value>& values) {
         return round_up(sizeof(float) * values[value].width * a_channels + kFloatReadAhead, 64);
     };
     const auto run = [=](const Memory& memory, const Team& team, int phase) {
+        const std::vector<Value>& values = *memory.values;
         float* const right = floats(memory.scratch);
-        uint8_t* const weights = memory.scratch + gathered;
+        uint8_t* const weights = memory.scratch + matrices.gathered_bytes(values);
+        uint8_t* const of_threads = weights + matrices.prepared_bytes(values);
         if (phase == 0) {
             const Value& map = memory.value(b.value);
             gather_rows(memory, b, team.begin(map.height), team.end(map.height), right, b_channels);
         } else if (phase == 1) {
-            float* const columns = floats(weights + all + team.thread * turned);
-            for (int head = team.begin(heads); head < team.end(heads); head++) {
-                const float* from = right + head * (b_channels / heads);
+            float* const columns = floats(of_threads + team.thread * turned);
+            const int count = matrices.count(values);
+            for (int matrix = team.begin(count); matrix < team.end(count); matrix++) {
+                const float* from = right + matrices.first(matrix);
                 if (!transposed) {
                     transpose(from, b_channels, n, k, columns);
                 }
                 kernels->gemm_prepare(n, k, transposed ? from : columns, transposed ? b_channels : k,
-                                      weights + head * prepared);
+                                      weights + matrix * prepared);
             }
         } else {
             const Value& map = memory.value(a.value);
             const View output = memory.view(whole);
-            float* const row = floats(weights + all + team.threads * turned + team.thread * row_bytes(*memory.values));
+            float* const row = floats(of_threads + team.threads * turned + team.thread * row_bytes(values));
             const int width = static_cast<int>(map.width);
             for (int y = team.begin(map.height); y < team.end(map.height); y++) {
                 gather_row(memory, a, y, row, a_channels);
@@ -100,7 +166,7 @@ StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attri
                                    row + int64_t(head) * k,
                                    a_channels,
                                    nullptr,
-                                   weights + head * prepared,
+                                   weights + matrices.number(y, head) * prepared,
                                    floats(output.at(y * output.row)) + int64_t(head) * n,
                                    output.pixel,
                                    {nullptr, nullptr, false}});
@@ -111,12 +177,14 @@ StepPtr matmul_step(const FloatKernels* kernels, Source a, Source b, const Attri
     return function_step(
         run,
         [=](const std::vector<Value>& values, int threads) {
-            return gathered + all + threads * (turned + row_bytes(values));
+            return matrices.gathered_bytes(values) + matrices.prepared_bytes(values) +
+                   threads * (turned + row_bytes(values));
         },
         3);
 }
 
-StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, const Attributes& attributes, Slab whole) {
+StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, const Attributes& attributes, bool by_row,
+                          Slab whole) {
     const int heads = attributes.heads, positions = attributes.positions;
     const bool transposed = attributes.transposed;
     const int b_channels = b.channels(), a_channels = a.channels(), k = a_channels / heads;
@@ -124,8 +192,8 @@ StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, cons
     const BinaryConv conv = {k, n, 1, 1, 1, 1, 1, 1, 1, false};
     const int units = conv.units();
     const ptrdiff_t pixel_bytes = units * kernels->unit_bytes;
-    const size_t gathered = round_up(sizeof(float) * positions * b_channels, 64);
-    const size_t prepared = round_up(kernels->weights_bytes(conv), 64), all = heads * prepared;
+    const size_t prepared = round_up(kernels->weights_bytes(conv), 64);
+    const RightMatrices matrices(b, positions, heads, by_row, prepared);
     const size_t turned = transposed ? 0 : round_up(sizeof(float) * n * k, 64);
     struct Parts {  // of the memory of a thread: rows or columns as floats, as words, as the kernel reads them, and its
                     // own
@@ -143,10 +211,12 @@ StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, cons
     const std::vector<float> zeros(k);
     const std::vector<uint32_t> no_flips(units);
     const auto run = [=](const Memory& memory, const Team& team, int phase) {
+        const std::vector<Value>& values = *memory.values;
         float* const right = floats(memory.scratch);
-        uint8_t* const weights = memory.scratch + gathered;
-        const Parts parts = parts_of(*memory.values);
-        uint8_t* const own = weights + all + team.thread * parts.bytes;
+        uint8_t* const weights = memory.scratch + matrices.gathered_bytes(values);
+        uint8_t* const of_threads = weights + matrices.prepared_bytes(values);
+        const Parts parts = parts_of(values);
+        uint8_t* const own = of_threads + team.thread * parts.bytes;
         auto* const words = reinterpret_cast<uint32_t*>(own + parts.words);
         const auto pack = [&](const float* rows, ptrdiff_t stride, int count) {
             kernels->pack_f32(rows, stride, count, k, zeros.data(), no_flips.data(), words);
@@ -155,13 +225,14 @@ StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, cons
             const Value& map = memory.value(b.value);
             gather_rows(memory, b, team.begin(map.height), team.end(map.height), right, b_channels);
         } else if (phase == 1) {
-            for (int head = team.begin(heads); head < team.end(heads); head++) {
-                const float* from = right + head * (b_channels / heads);
+            const int count = matrices.count(values);
+            for (int matrix = team.begin(count); matrix < team.end(count); matrix++) {
+                const float* from = right + matrices.first(matrix);
                 if (!transposed) {
                     transpose(from, b_channels, n, k, floats(own));
                 }
                 pack(transposed ? from : floats(own), transposed ? b_channels : k, n);
-                kernels->prepare_weights(conv, words, weights + head * prepared);
+                kernels->prepare_weights(conv, words, weights + matrix * prepared);
             }
         } else {
             const Value& map = memory.value(a.value);
@@ -183,7 +254,7 @@ StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, cons
                 for (int head = 0; head < heads; head++) {
                     pack(floats(own) + int64_t(head) * k, a_channels, product.columns);
                     kernels->expand(words, units, product.columns, units, own + parts.packed, pixel_bytes);
-                    product.weights = weights + head * prepared;
+                    product.weights = weights + matrices.number(y, head) * prepared;
                     product.output = floats(output.at(y * output.row)) + int64_t(head) * n;
                     kernels->convolve(product);
                 }
@@ -193,7 +264,7 @@ StepPtr sign_product_step(const BinaryKernels* kernels, Source a, Source b, cons
     return function_step(
         run,
         [=](const std::vector<Value>& values, int threads) {
-            return gathered + all + threads * parts_of(values).bytes;
+            return matrices.gathered_bytes(values) + matrices.prepared_bytes(values) + threads * parts_of(values).bytes;
         },
         3);
 }

@@ -15,11 +15,15 @@ void copy_pixels(const From* from, ptrdiff_t from_stride, int pixels, int channe
 }  // namespace
 
 void gather_row(const Memory& memory, const Source& source, int row, float* to, ptrdiff_t stride) {
-    const int width = static_cast<int>(memory.value(source.value).width);
+    const int64_t width = memory.value(source.value).width;
+    gather_pixels(memory, source, row * width, static_cast<int>(width), to, stride);
+}
+
+void gather_pixels(const Memory& memory, const Source& source, int64_t first, int count, float* to, ptrdiff_t stride) {
     for (const Slab& slab : source.slabs) {
-        const View view = memory.view(slab);
-        visit_typed(view.type, view.at(row * view.row),
-                    [&](const auto* from) { copy_pixels(from, view.pixel, width, view.channels, to, stride); });
+        const View view = memory.view(slab);  // whose rows follow one another
+        visit_typed(view.type, view.at(static_cast<ptrdiff_t>(first) * view.pixel),
+                    [&](const auto* from) { copy_pixels(from, view.pixel, count, view.channels, to, stride); });
         to += slab.channels;
     }
 }

@@ -133,6 +133,9 @@ class Constants {
 // Copies one row of a value to pixels with contiguous channels, `stride` elements apart.
 void gather_row(const Memory& memory, const Source& source, int row, float* to, ptrdiff_t stride);
 
+// Copies `count` pixels of a value likewise, from pixel `first` on, counted row by row.
+void gather_pixels(const Memory& memory, const Source& source, int64_t first, int count, float* to, ptrdiff_t stride);
+
 // Copies `width` pixels, `stride` elements apart, to a row of a view.
 void scatter_row(const float* from, ptrdiff_t stride, int width, const View& view, int row);
 

@@ -325,6 +325,7 @@ class Lowering(Integers):
         return [piece if piece.kind == 'f32' else self.copy(piece, 'f32', shape) for piece in self.pieces(operation.inputs[0])]
 
     @FORMS.of('matmul')
+    @FORMS.of('row_matmul')
     def matmul(self, _, operation, shape):
         attributes, (left, right) = operation.attributes, operation.inputs
         x, y = self.contiguous(left), self.contiguous(right)
@@ -334,7 +335,23 @@ class Lowering(Integers):
         span = self.span(shape, x.channels, x.stride, result.stride)
         steps = (1, y.stride) if transposed else (y.stride, 1)
         counts = (y.channels // heads, *steps, shape.channels // heads)
-        self.to.call('bmx_matmul_value', span, heads, x, y, *counts, result, value=x.kind)
+        by_row = operation.row.shape == 'product_of_rows'
+        maps = (shape.width, y.stride * attributes['positions']) if by_row else (self.pixels(shape), 0)
+        self.to.call('bmx_matmul_value', span, *maps, heads, x, y, *counts, result, value=x.kind)
+        return [result]
+
+    @FORMS.of('gather')
+    def gather(self, _, operation, shape):
+        result, begin = self.new('f32', shape.channels, shape), 0
+        places = self.to.array('places', operation.arrays['places'].clip(0, operation.attributes['positions'] - 1), 'int32_t')
+        for value in operation.inputs:
+            pixels, first = self.pixels(self.shapes[value]), 0
+            for piece in self.pieces(value):
+                to = result.part(first, first + piece.channels)
+                span = self.span(shape, piece.channels, piece.stride, result.stride)
+                self.to.call('bmx_gather_value', span, places, begin, begin + pixels, piece, to, value=piece.kind)
+                first += piece.channels
+            begin += pixels
         return [result]
 
     @FORMS.of('embedding')

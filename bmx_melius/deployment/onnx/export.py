@@ -441,6 +441,27 @@ class ModelBuilder:
         others = self._add('Transpose', others, perm=[0, 1, 3, 2]) if transposed else others
         return self._add('Reshape', self._add('MatMul', others, rows), self._with_channels(size))
 
+    @_FORMS.of('row_matmul')
+    def row_matmul(self, value, x, y, heads, positions, transposed):
+        """Multiply the matrices of each row likewise, with the rows before the groups of channels."""
+        shape = self._add('Shape', x)
+        rows = [self._constant('sizes', np.array([0, heads, channels // heads, value.height, -1])) for channels in self._operand_channels()]
+        left, right = (self._add('Reshape', *pair) for pair in zip((x, y), rows))
+        left = self._add('Transpose', left, perm=[0, 3, 1, 2, 4])
+        right = self._add('Transpose', right, perm=[0, 3, 1, 4, 2] if transposed else [0, 3, 1, 2, 4])
+        product = self._add('Transpose', self._add('MatMul', right, left), perm=[0, 2, 3, 1, 4])
+        return self._add('Reshape', product, self._with_channels(shape))
+
+    def _operand_channels(self):
+        return [self._values[number].channels for number in self._operation.inputs]
+
+    @_FORMS.of('gather')
+    def gather(self, value, *inputs, positions, height, width, places):
+        sizes = self._constant('sizes', np.array([0, value.channels, -1]))
+        lines = [self._add('Reshape', x, sizes) for x in inputs]
+        line = lines[0] if len(lines) == 1 else self._add('Concat', *lines, axis=2)
+        return self._add('Gather', line, self._constant('places', places.clip(0, positions - 1).astype(np.int64)), axis=2)
+
     def _with_channels(self, shape):
         """Return the shape of a map with other channels: those that the elements suffice for."""
         batch, sizes = (self._add('Slice', shape, *(self._constant(name, np.array([n])) for name, n in ends)) for ends in _AROUND_CHANNELS)

@@ -536,6 +536,28 @@ OPERATIONS = {
         amplifies=True,
         since=6,
     ),
+    'gather': OperationType(
+        55,
+        'A map of `height` x `width`, whose position i, counted row by row, is position `places`[i] of the inputs: of those of x, row by '
+        'row, then of those of y, and so on. The inputs have as many channels as x and `positions` positions in all, to which places are '
+        'limited.',
+        inputs=(1, MAX_OPERANDS),
+        attributes={'positions': _CHANNELS, 'height': _SIZE, 'width': _SIZE},
+        arrays={'places': Array(('height', 'width'), 'int32')},
+        shape='gathered',
+        since=7,
+    ),
+    'row_matmul': OperationType(
+        56,
+        'As `matmul`, with a matrix for each row of a map: its rows are the positions of that row. x and y have as many rows, and those of '
+        'y `positions` positions.',
+        inputs=(2, 2),
+        attributes={'heads': _CHANNELS, 'positions': _CHANNELS, 'transposed': _FLAG},
+        shape='product_of_rows',
+        rounds='products',
+        amplifies=True,
+        since=7,
+    ),
 }
 
 # --- what the engine's planner and the export to C decide alike, so that they add floats in the same order ------------------------------

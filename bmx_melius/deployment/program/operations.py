@@ -253,9 +253,31 @@ def _arranged(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
     return x.channels, positions // length, length, False
 
 
+def _gathered(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    x, attributes = inputs[0], operation.attributes
+    if any(y.channels != x.channels for y in inputs):
+        raise ProgramError(f'{operation.name} of values with different numbers of channels')
+    positions = sum(y.height * y.width for y in inputs)
+    if x.flat or positions != attributes['positions']:
+        raise ProgramError(f'{operation.name} from {attributes["positions"]} positions, of {x}: give inputs of the size at conversion')
+    return x.channels, attributes['height'], attributes['width'], False
+
+
 def _product(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    (_, y) = inputs
+    return _product_of(operation, inputs, y.height * y.width)
+
+
+def _product_of_rows(operation: Operation, inputs: Sequence[Value]) -> ShapeAndRank:
+    (x, y) = inputs
+    if x.height != y.height:
+        raise ProgramError(f'{operation.name} of {x} and {y}, which have different numbers of rows')
+    return _product_of(operation, inputs, y.width)
+
+
+def _product_of(operation: Operation, inputs: Sequence[Value], found: int) -> ShapeAndRank:
     (x, y), heads, positions = inputs, operation.attributes['heads'], operation.attributes['positions']
-    if y.height * y.width != positions:
+    if found != positions:
         raise ProgramError(f'{operation.name} with {positions} positions, of {y}: give inputs of the size at conversion')
     channels, inner = (heads * positions, y.channels) if operation.attributes['transposed'] else (y.channels, heads * positions)
     if x.flat or x.channels % heads or y.channels % heads or x.channels != inner:
@@ -295,6 +317,8 @@ SHAPES: Dict[str, Callable[[Operation, Sequence[Value]], ShapeAndRank]] = {
     'transposed': _transposed,
     'arranged': _arranged,
     'product': _product,
+    'product_of_rows': _product_of_rows,
+    'gathered': _gathered,
     'looked_up': _looked_up,
 }
 

@@ -381,6 +381,16 @@ def _matmul(x, y, heads, positions, transposed):
     return y.reshape(len(x), -1, *x.shape[2:]) + _ZERO
 
 
+def _row_matmul(x, y, **attributes):
+    rows = [_matmul(x[:, :, i : i + 1], y[:, :, i : i + 1], **attributes) for i in range(x.shape[2])]
+    return np.concatenate(rows, axis=2)
+
+
+def _gather(*inputs, positions, height, width, places):
+    lines = np.concatenate([x.reshape(*x.shape[:2], -1) for x in inputs], axis=2)
+    return lines[:, :, places.clip(0, positions - 1)]
+
+
 def _softmax(x, groups):
     parts = x.reshape(len(x), groups, -1, *x.shape[2:]).astype(np.float64)
     powers = np.exp(parts - parts.max(axis=2, keepdims=True))
@@ -438,6 +448,8 @@ _FUNCTIONS = {
     'matmul': _matmul,
     'softmax': _softmax,
     'embedding': _embedding,
+    'gather': _gather,
+    'row_matmul': _row_matmul,
     'level_conv': _level_conv,
     'level_int8_conv': _level_int8_conv,
     'multi_threshold': _multi_threshold,

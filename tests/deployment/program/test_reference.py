@@ -1,5 +1,6 @@
 """The NumPy interpreter against MXNet's operators, and against loops that follow the format's words; what it computes, the engine does."""
 
+import dataclasses
 import itertools
 
 import mxnet as mx
@@ -298,6 +299,44 @@ def test_matrices_of_heads_are_multiplied_as_by_mxnet(heads):
         expected = as_map(mx.nd.batch_dot(matrices(left), matrices(other), transpose_b=bool(transposed)), 3, 4)
         for y in (reference.run(program, [left, other])[0], *([] if engine.missing() else engine_of(program).run([left, other]))):
             np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(('heads', 'transposed'), [(1, 1), (3, 1), (2, 0)])
+@pytest.mark.parametrize('bits', [False, True])
+def test_matrices_of_rows_are_those_of_maps_of_one_row(heads, transposed, bits):
+    rows, length = 3, 5
+    sizes = [(6, rows, 4) if transposed else (heads * length, rows, 4), (6, rows, length)]
+    values = [Value(REAL_KIND, *size, False) for size in sizes]
+    product = {'heads': heads, 'positions': length, 'transposed': transposed}
+    inputs = [np.random.choice((-1.0, 1.0), (2, *size)).astype(np.float32) for size in sizes]
+    by_row, plain = (Program(values, [operation(name, 0, 1, **product)], [2]) for name in ('row_matmul', 'matmul'))
+    if not bits:
+        inputs = [x * np.float32(0.3) for x in inputs]
+    (y,) = reference.run(by_row, inputs)
+    plain = Program([dataclasses.replace(value, height=1) for value in values], plain.operations, [2])
+    expected = [reference.run(plain, [x[:, :, row : row + 1] for x in inputs])[0] for row in range(rows)]
+    np.testing.assert_array_equal(y, np.concatenate(expected, axis=2))
+    if not engine.missing():
+        np.testing.assert_allclose(engine_of(by_row).run(inputs)[0], y, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ProgramError, match='different numbers of rows'):
+        Program([values[0], Value(REAL_KIND, *sizes[1][:1], rows + 1, length, False)], by_row.operations, [2]).values()
+
+
+def test_positions_are_gathered_from_maps_one_after_the_other():
+    places = np.int32([[0, 5, 6], [9, 2, 2]])
+    values = [Value(REAL_KIND, 4, 2, 3, False), Value(REAL_KIND, 4, 1, 4, False)]
+    gather = operation('gather', 0, 1, arrays={'places': places}, positions=10, height=2, width=3)
+    program = Program(values, [gather], [2])
+    x, other = (np.random.randn(2, *value.shape).astype(np.float32) for value in values)
+    expected = np.concatenate([x.reshape(2, 4, -1), other.reshape(2, 4, -1)], axis=2)[:, :, places]
+    beyond = np.int32([[-3, 5, 6], [2**31 - 1, 2, 2]])  # are limited to the positions
+    limited = Program(values, [operation('gather', 0, 1, arrays={'places': beyond}, positions=10, height=2, width=3)], [2])
+    for one in (program, limited):
+        for y in (reference.run(one, [x, other])[0], *([] if engine.missing() else engine_of(one).run([x, other]))):
+            np.testing.assert_array_equal(y, expected)
+    for inputs in ([values[0]] * 2, [values[0], Value(REAL_KIND, 3, 1, 4, False)]):
+        with pytest.raises(ProgramError, match='gather (from 10 positions|of values with different numbers of channels)'):
+            Program(inputs, program.operations, [2]).values()
 
 
 @pytest.mark.parametrize('name', ELEMENTWISE)

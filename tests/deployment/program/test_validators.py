@@ -116,6 +116,9 @@ SHAPES = [  # at each border of a shape rule: inputs, operations before, operati
     ([MAP], [], 'matmul', {'heads': 4, 'positions': 16, 'transposed': 1}, {'heads': 3, 'positions': 16, 'transposed': 1}),
     ([MAP], [], 'matmul', {'heads': 8, 'positions': 16, 'transposed': 1}, {'heads': 8, 'positions': 15, 'transposed': 1}),
     ([(4, 16, 4, 4)], [], 'matmul', {'positions': 16}, {'heads': 2, 'positions': 16}),
+    ([MAP], [], 'row_matmul', {'heads': 4, 'positions': 4, 'transposed': 1}, {'heads': 4, 'positions': 16, 'transposed': 1}),
+    ([MAP], [], 'row_matmul', {'heads': 2, 'positions': 4, 'transposed': 0}, {'heads': 4, 'positions': 4, 'transposed': 0}),
+    ([MAP], [], 'gather', {'positions': 16, 'height': 3}, {'positions': 15, 'height': 3}),
     ([(4, 1 << 12, 1 << 8, 1)], [], 'upsample', {'scale_h': 255, 'repeat': 1}, {'scale_h': 255, 'scale_w': 255, 'repeat': 1}),
 ]
 

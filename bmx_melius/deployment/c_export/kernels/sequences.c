@@ -49,12 +49,14 @@ static void bmx_softmax_value(const bmx_span* span, int32_t groups, const value_
 }
 
 // Computes x times b for each of `heads` matrices, of which rows are pixels. Rows and columns of `b`, which has `count`
-// columns, are `row` and `column` elements apart, and its matrices `head`.
-// code: 220 bytes
-static void bmx_matmul_value(const bmx_span* span, int32_t heads, const value_t* x, const float* b, int32_t head,
-                             int32_t row, int32_t column, int32_t count, float* y) {
+// columns, are `row` and `column` elements apart, and its matrices `head`. Each `width` pixels have other matrices, which
+// are `map` elements apart.
+// code: 244 bytes
+static void bmx_matmul_value(const bmx_span* span, int32_t width, int32_t map, int32_t heads, const value_t* x,
+                             const float* b, int32_t head, int32_t row, int32_t column, int32_t count, float* y) {
     const int32_t length = span->channels / heads;
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        b += pixel > 0 && pixel % width == 0 ? map : 0;
         for (int32_t h = 0; h < heads; ++h) {
             for (int32_t i = 0; i < count; ++i) {
                 const float* other = b + h * head + i * column;
@@ -63,6 +65,21 @@ static void bmx_matmul_value(const bmx_span* span, int32_t heads, const value_t*
                     sum = bmx_multiply_add((float)x[h * length + k], *other, sum);
                 }
                 y[h * count + i] = sum;
+            }
+        }
+    }
+}
+
+// Copies pixels of a map: to each pixel of y the one with its place, counted from `begin` to before `end`. Other places
+// are of other maps.
+// code: 80 bytes
+static void bmx_gather_value(const bmx_span* span, const int32_t* places, int32_t begin, int32_t end, const value_t* x,
+                             float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, y += span->y_stride) {
+        if (places[pixel] >= begin && places[pixel] < end) {
+            const value_t* from = x + (places[pixel] - begin) * span->x_stride;
+            for (int32_t c = 0; c < span->channels; ++c) {
+                y[c] = (float)from[c];
             }
         }
     }

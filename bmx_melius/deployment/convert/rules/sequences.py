@@ -9,12 +9,11 @@ from .table import rule
 
 @rule(MatrixProduct)
 def _matrix_product(builder, node):
-    """Convert products of two values to `matmul`. ONNX models have them."""
+    """Convert products of two values to `matmul` or `row_matmul`. ONNX models have them."""
     x, y = (builder.real(source) for source in builder.network.sources(node))
-    right = builder.value(y)
-    operation = node.operation
-    attributes = {'heads': operation.heads, 'positions': right.height * right.width, 'transposed': int(operation.transposed)}
-    builder.set(node, builder.add('matmul', [x, y], **attributes))
+    right, operation = builder.value(y), node.operation
+    name, positions = ('row_matmul', right.width) if operation.by_row else ('matmul', right.height * right.width)
+    builder.set(node, builder.add(name, [x, y], heads=operation.heads, positions=positions, transposed=int(operation.transposed)))
 
 
 @rule(Embedding)
