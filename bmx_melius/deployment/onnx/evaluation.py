@@ -382,11 +382,14 @@ class Evaluator:
         proto.graph.node.extend(nodes)
         return Evaluator(self.model.with_proto(proto), shapes, known)
 
-    def moved(self, cone, name, array):
-        """Return a value that the operators of a cone compute for an array in place of its source, float32."""
+    def moved(self, cone, name, array, others=None):
+        """Return a value that the operators of a cone compute for an array in place of its source, float32.
+
+        `others` are arrays in place of further values, by their names, for operators that have several sources.
+        """
         sources = {source for operator in cone.operators for source in operator.inputs if source and source not in self.varying}
-        session = self._part(cone, [name], {source: self.constant(source) for source in sources}, array.shape)
-        return self._computed(session, {cone.source: array})[0]
+        session = self._part(cone, [name], {source: self.constant(source) for source in sources}, array.shape, others or {})
+        return self._computed(session, {cone.source: array, **(others or {})})[0]
 
     def _part(self, cone, names, constants, shape, fed=()):
         """Return a session that computes values from the source of a cone, and from the constants `fed`, by the operators of the cone."""

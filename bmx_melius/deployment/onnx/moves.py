@@ -6,10 +6,11 @@ from some row and column on, and a number of rows and columns apart. That is a c
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
-from ...graph.operations import Convolution, Identity, Reshape, Window
+from ...graph.operations import AxisSlice, Convolution, Identity, PositionSelection, Reshape, Window
 from .evaluation import Cone
 
 MOVING = frozenset(
@@ -45,8 +46,31 @@ class Selection:
     kernel: tuple
 
 
+@dataclasses.dataclass
+class Positions:
+    """Positions of maps, counted row by row, of one map after the other, and of each some successive channels.
+
+    Attributes
+    ----------
+    sources : list of str
+        The maps.
+    channels : slice
+    places : numpy.ndarray of int
+    """
+
+    sources: list
+    channels: slice
+    places: np.ndarray
+
+
 def moving_cone(evaluator, name, is_map):
     """Return the `Cone` of operators that move elements of one value for which `is_map` holds to another value, or None."""
+    sources, operators = _moving_operators(evaluator, name, is_map)
+    return Cone(sources[0], operators) if len(sources) == 1 else None
+
+
+def _moving_operators(evaluator, name, is_map):
+    """Return the values for which `is_map` holds and the operators that move elements of these to another value; no values if others do."""
     sources, operators, waiting = set(), set(), [name]
     while waiting:
         value = waiting.pop()
@@ -54,13 +78,11 @@ def moving_cone(evaluator, name, is_map):
         if value != name and is_map(value):
             sources.add(value)
         elif operator is None or operator.kind not in MOVING or len(operators) == _MAX_OPERATORS:
-            return None
+            return [], []
         elif operator not in operators:
             operators.add(operator)
             waiting.extend(source for source in operator.inputs if source in evaluator.varying)
-    if len(sources) != 1:
-        return None
-    return Cone(sources.pop(), [operator for operator in evaluator.model.operators if operator in operators])
+    return sorted(sources), [operator for operator in evaluator.model.operators if operator in operators]
 
 
 def selection(evaluator, cone, name):
@@ -88,6 +110,31 @@ def selection(evaluator, cone, name):
         for begin, size, stride, count in zip(first[1:], sizes[1:], strides, wanted[1:])
     )
     return Selection(*first, strides, kernel) if max(kernel) <= _MAX_KERNEL else None
+
+
+def selected_positions(evaluator, name, is_map):
+    """Return the `Positions` of values for which `is_map` holds that operators move to another value, or None if they do something else."""
+    sources, operators = _moving_operators(evaluator, name, is_map)
+    before, after = [evaluator.shape(source) for source in sources], evaluator.shape(name)
+    if not sources or {len(shape) for shape in (*before, after)} - {3, 4} or {shape[:2] for shape in before} != {before[0][:2]}:
+        return None
+    batch, channels = before[0][:2]
+    counts = [int(np.prod(shape[2:])) for shape in before]
+    positions, kept = sum(counts), len(after) > 2 and after[0] == batch
+    if not kept or max(batch * channels * positions, np.prod(after)) > _MAX_ELEMENTS:
+        return None
+    numbers = np.arange(1, batch * channels * positions + 1, dtype=np.float32).reshape(batch, channels, positions)
+    lines = np.split(numbers, np.cumsum(counts)[:-1], axis=2)
+    (first, *others), cone = [line.reshape(shape) for line, shape in zip(lines, before)], Cone(sources[0], operators)
+    found, opposite = (evaluator.moved(cone, name, sign * first, dict(zip(sources[1:], (sign * x for x in others)))) for sign in (1, -1))
+    if (found != -opposite).any():
+        return None  # constants are among its elements
+    images, selected, places = np.unravel_index(found.astype(np.int64).reshape(batch, after[1], -1) - 1, numbers.shape)
+    begin = int(selected[0, 0, 0])
+    expected = np.arange(batch)[:, None, None], np.arange(begin, begin + after[1])[None, :, None], places[:1, :1]
+    if not all((array == other).all() for array, other in zip((images, selected, places), expected)):
+        return None
+    return Positions(sources, slice(begin, begin + after[1]), places[0, 0])
 
 
 def map_sizes(shape):
@@ -124,6 +171,22 @@ def add_selection(t, operator, cone, chosen):
     t.add(operator, Reshape() if shape != after else Identity(), [entry])
     t.keep_signs(operator, cone.source)
     return True
+
+
+def add_positions(t, operator, chosen):
+    """Set the output of an operator to the positions that it selects."""
+    entries = [t.entry(source) for source in chosen.sources]
+    begin, end = chosen.channels.start, chosen.channels.stop
+    for number, entry in enumerate(entries):
+        batch, channels, *sizes = t.network.shape(entry)
+        if (begin, end) != (0, channels):
+            entries[number] = t.add_inner(operator, AxisSlice(1, begin, end), [entry], (batch, end - begin, *sizes))
+    if len(entries) == 1 and np.array_equal(chosen.places, np.arange(math.prod(t.network.shape(entries[0])[2:]))):
+        t.add(operator, Reshape() if t.network.shape(entries[0]) != t.shape(operator.outputs[0]) else Identity(), entries)
+    else:
+        t.add(operator, PositionSelection(tuple(chosen.places.tolist())), entries)
+    if len(chosen.sources) == 1:
+        t.keep_signs(operator, chosen.sources[0])
 
 
 def _groups(channels, inputs):

@@ -5,10 +5,17 @@ import numpy as np
 from ...graph.operations import AxisSlice, Concatenation, Elementwise, Embedding, LayerNormalization, MatrixProduct, Softmax
 from .translation import translate
 
+_PRODUCTS = {  # kind of the function -> whether the second matrix is transposed, whether there are matrices for each row
+    'Product': (False, False),
+    'TransposedProduct': (True, False),
+    'RowProduct': (False, True),
+    'TransposedRowProduct': (True, True),
+}
 
-@translate('Product', 'TransposedProduct')
+
+@translate(*_PRODUCTS)
 def _product(t, operator):
-    operation = MatrixProduct(operator.attributes['heads'], operator.kind == 'TransposedProduct')
+    operation = MatrixProduct(operator.attributes['heads'], *_PRODUCTS[operator.kind])
     t.add(operator, operation, [t.entry(name) for name in operator.inputs])
 
 

@@ -3,9 +3,11 @@
 A sequence is a map of one row: its tokens are positions, its features channels. Then a dense layer of features is a convolution of size 1,
 for which the rules of convolutions hold. `Reshape` and `Transpose` move no elements here: a value is a map and a `_View` that says which
 part of the index along each of its axes is a part of the channel or the position. What reads a value decides which map it needs: a mixer of
-tokens one with channels and positions exchanged, an operator that is not of sequences the value itself. Products of two values, softmax and
-normalizations of features are calls of functions of the model, of the domain `DOMAIN`, which ONNX Runtime computes and `sequence_layers`
-translates.
+tokens one with channels and positions exchanged, an operator that is not of sequences the value itself. So windows of a map are axes of its
+positions, and only where their tokens are multiplied, joined with others, or selected, are their positions gathered: each window becomes a
+row of a map. What repeats a value, such as tokens that all windows share, is a part of the index of stride 0. Products of two values,
+softmax and normalizations of features are calls of functions of the model, of the domain `DOMAIN`, which ONNX Runtime computes and
+`sequence_layers` translates.
 """
 
 import dataclasses
@@ -20,6 +22,8 @@ from .model import import_onnx_package
 DOMAIN = 'bmx_melius.sequences'
 _BATCH, _CHANNEL, _POSITION = range(3)
 _RESHAPES = ('Reshape', 'Flatten', 'Squeeze', 'Unsqueeze')
+_REPETITIONS = ('Expand', 'Tile')
+_ARRANGING = ('Transpose', 'Concat', *_RESHAPES, *_REPETITIONS)  # operators that may read what is repeated
 _REDUCTIONS = ('ReduceMean', 'ReduceMax', 'ReduceSum')
 _SELECTIONS = ('Gather', 'Slice', 'Split')
 _FIRST_OPSET = 13  # in which Softmax is of one axis
@@ -31,6 +35,11 @@ def with_sequences_as_maps(evaluator):
     if _opset(evaluator) < _FIRST_OPSET or not any(_is_of_sequences(evaluator, operator) for operator in evaluator.model.operators):
         return evaluator
     return evaluator.replaced(_Sequences(evaluator).rewritten(), evaluator.shapes)
+
+
+def is_of_sequences_as_maps(model):
+    """Return whether a model is what `with_sequences_as_maps` makes of another one; then its program is for inputs of one size."""
+    return any(entry.domain == DOMAIN for entry in model.proto.opset_import)
 
 
 def _opset(evaluator):
@@ -58,7 +67,10 @@ def _ids(evaluator, operator):
 
 @dataclasses.dataclass(frozen=True)
 class _Factor:
-    """A part of the index along an axis: `size` steps of `stride` along the batch, the channels or the positions of a map."""
+    """A part of the index along an axis: `size` steps of `stride` along the batch, the channels or the positions of a map.
+
+    A stride of 0 repeats the elements.
+    """
 
     dimension: int
     stride: int
@@ -118,6 +130,37 @@ class _View:
     @property
     def all_positions(self):
         return _whole(_POSITION, self.positions)
+
+    @property
+    def repeats(self):
+        """Whether an element of the map is more than one of the value."""
+        return any(not factor.stride for factor in itertools.chain.from_iterable(self.axes))
+
+    def places(self):
+        """Return the numbers of the positions of the value, an array with a size for each of its axes, 1 for those along no positions.
+
+        None if the parts of the index along the batch are not before those along the positions.
+        """
+        found = np.zeros((1,) * len(self.axes), np.int64)
+        for axis, factors in enumerate(self.axes):
+            along = np.zeros(1, np.int64)
+            kinds = [factor.dimension for factor in factors]
+            if len(set(kinds) - {_BATCH}) > 1 or kinds != sorted(kinds):
+                return None
+            for factor in factors:
+                if factor.dimension == _POSITION:
+                    along = (along[:, None] + factor.stride * np.arange(factor.size)).reshape(-1)
+            found = found + along.reshape([-1 if other == axis else 1 for other in range(len(self.axes))])
+        return found
+
+    def with_positions(self, name, sizes):
+        """Return the view of a map that has the positions of the value in its order; `sizes` are those of the array `places`."""
+        stride, axes = math.prod(sizes), []
+        for factors, size in zip(self.axes, sizes):
+            stride //= size
+            others = [factor for factor in factors if factor.dimension != _POSITION]
+            axes.append(_joined([*others, _Factor(_POSITION, stride, size)]))
+        return _View(name, (*self.sizes[:2], math.prod(sizes)), tuple(axes))
 
     def with_axis(self, axis, factors, **changes):
         """Return a view with other factors of an axis."""
@@ -231,6 +274,7 @@ class _Sequences:
         return name if view is None else self._materialized(view, self._shape(name), label)
 
     def _materialized(self, view, shape, of):
+        view = self._in_order(view, of) if view.repeats else view
         order = _joined(itertools.chain.from_iterable(view.axes))
         if 1 in (view.channels, view.positions) and view.sizes != shape == (view.sizes[0], view.positions, view.channels):
             return self._exchanged(view, of).name
@@ -269,6 +313,27 @@ class _Sequences:
         axes = [tuple(dataclasses.replace(f, dimension=exchanged[f.dimension]) for f in factors) for factors in view.axes]
         return _View(name, (view.sizes[0], view.positions, view.channels), tuple(axes))
 
+    def _gathered(self, views, view, places, of):
+        """Return the view of a map of some positions of maps, which are counted one map after the other.
+
+        `view` is a view with its channels and batch, and `places` an array as `_View.places` returns it.
+        """
+        of = _label(of)
+        names = [self._with_sizes(one, (one.positions,), of).name for one in views]
+        line = names[0] if len(names) == 1 else self._add('Concat', names, of, axis=2)
+        made = self._once(
+            ('gathered', line, places.tobytes()),
+            lambda: self._add('Gather', [line, self._constant(places.reshape(-1), line)], of, axis=2),
+        )
+        return view.with_positions(made, places.shape)
+
+    def _in_order(self, view, of):
+        """Return a view of a map that has the positions of a value in its order, each once; None if the channels are not apart."""
+        places = view.places() if len(view.sizes) > 2 else None
+        if places is None or np.array_equal(places.reshape(-1), np.arange(view.positions)):
+            return view if places is not None else None
+        return self._gathered([view], view, places, of)
+
     def _with_channels_along(self, view, axis, of):
         """Return a view of a value in which an axis is all channels, and no other axis has a part of them; None if there is none."""
         factors = view.axes[axis]
@@ -283,6 +348,8 @@ class _Sequences:
     def _move(self, operator):
         """Set the views of the outputs of an operator, with the nodes that compute their maps; return whether they have such."""
         kind, name = operator.kind, operator.inputs[0] if operator.inputs else ''
+        if kind not in _ARRANGING:
+            self._require_single(operator)
         if operator.outputs[0] in self._normalizations:
             return self._normalize(operator, *self._normalizations[operator.outputs[0]])
         if kind in ('MatMul', 'Gemm'):
@@ -290,7 +357,8 @@ class _Sequences:
         if kind in ELEMENTWISE:
             return self._elementwise(operator)
         if kind == 'Concat':
-            return self._concatenate(operator)
+            repeats = any(source in self._views and self._views[source].repeats for source in operator.inputs)
+            return not repeats and self._concatenate(operator) or self._concatenate_positions(operator)
         ids = _ids(self._evaluator, operator)
         if ids:
             return self._embed(operator, ids)
@@ -299,10 +367,12 @@ class _Sequences:
             return False
         if kind == 'Transpose':
             order = operator.attributes.get('perm', range(len(view.axes))[::-1])
-            return self._set(operator, dataclasses.replace(view, axes=tuple(view.axes[axis] for axis in order)))
-        if kind in _RESHAPES or kind == 'Expand' and self._shape(name) == self._shape(operator.outputs[0]):
+            return self._set_axes(operator, view, tuple(view.axes[axis] for axis in order))
+        if kind in _REPETITIONS and self._shape(name) != self._shape(operator.outputs[0]):
+            return self._repeat(operator, view)
+        if kind in (*_RESHAPES, *_REPETITIONS):
             axes = _reshaped(view.axes, self._shape(operator.outputs[0]))
-            return axes is not None and self._set(operator, dataclasses.replace(view, axes=axes))
+            return axes is not None and self._set_axes(operator, view, axes)
         if kind == 'Softmax':
             return self._softmax(operator, view)
         if kind == 'LayerNormalization':
@@ -322,6 +392,31 @@ class _Sequences:
         """Set the view of an output, unless it is the map itself as the operator computes it; return True."""
         self._views[operator.outputs[output]] = view
         return True
+
+    def _set_axes(self, operator, view, axes):
+        """Set the view of the output of an operator that only rearranges axes; return True."""
+        moved = dataclasses.replace(view, axes=axes)
+        if view.repeats and moved.places() is None:
+            self._require_single(operator)
+            return self._move(operator)
+        return self._set(operator, moved)
+
+    def _require_single(self, operator):
+        """Make the maps of inputs that repeat elements have them as often as the value."""
+        for source in operator.inputs:
+            if source in self._views and self._views[source].repeats:
+                self._views[source] = self._in_order(self._views[source], operator)
+
+    def _repeat(self, operator, view):
+        """Set the view of a value that is repeated along axes of one element; return whether it is, and a sequence before."""
+        before, after = self._shape(operator.inputs[0]), self._shape(operator.outputs[0])
+        before = (1,) * (len(after) - len(before)) + before
+        repeated = [one != size for one, size in zip(before, after)]
+        axes = ((),) * (len(after) - len(view.axes)) + view.axes
+        if operator.inputs[0] not in self._views or len(view.sizes) < 3 or any(r and one != 1 for r, one in zip(repeated, before)):
+            return False
+        axes = [(_Factor(_POSITION, 0, size),) if r else factors for factors, r, size in zip(axes, repeated, after)]
+        return self._set(operator, dataclasses.replace(view, axes=tuple(axes))) if view.places() is not None else False
 
     # elementwise operators
 
@@ -444,33 +539,38 @@ class _Sequences:
         if operator.kind != 'MatMul' or any(view is None or len(view.axes) < 3 or len(view.sizes) < 3 for view in views):
             return False
         for forms in itertools.product(*((lambda v=v: v, lambda v=v: self._exchanged(v, operator)) for v in views)):
-            found = self._product_of_heads(operator, *(form() for form in forms))
-            if found:
+            if self._product_of_groups(operator, *(form() for form in forms)):
                 return True
-        return False
+        x, y = (self._in_order(view, operator) for view in views)  # of windows whose positions are apart from each other
+        return x is not None and y is not None and self._product_of_groups(operator, x, y)
 
-    def _product_of_heads(self, operator, x, y):
+    def _product_of_groups(self, operator, x, y):
         (*batch, rows, inner), (*other_batch, other_inner, columns) = x.axes, y.axes
-        heads = _heads(x, _joined(itertools.chain.from_iterable(batch)))
-        if not heads or heads != _heads(y, _joined(itertools.chain.from_iterable(other_batch))):
+        groups = _groups(x, _joined(itertools.chain.from_iterable(batch)))
+        if groups is None or groups != _groups(y, _joined(itertools.chain.from_iterable(other_batch))):
             return False
-        in_head, in_other = x.channels // heads, y.channels // heads
-        if rows != x.all_positions or inner != _whole(_CHANNEL, in_head) or len(batch) != len(other_batch):
+        windows, heads = groups
+        in_head, in_other, positions, others = x.channels // heads, y.channels // heads, x.positions // windows, y.positions // windows
+        if rows != _whole(_POSITION, positions) or inner != _whole(_CHANNEL, in_head) or len(batch) != len(other_batch):
             return False
-        if other_inner == _whole(_CHANNEL, in_other) and columns == y.all_positions and in_head == in_other:
-            kind, count = 'TransposedProduct', y.positions
-        elif other_inner == y.all_positions and columns == _whole(_CHANNEL, in_other) and in_head == y.positions:
+        if other_inner == _whole(_CHANNEL, in_other) and columns == _whole(_POSITION, others) and in_head == in_other:
+            kind, count = 'TransposedProduct', others
+        elif other_inner == _whole(_POSITION, others) and columns == _whole(_CHANNEL, in_other) and in_head == others:
             kind, count = 'Product', in_other
         else:
             return False
-        sizes = (x.sizes[0], heads * count, *x.sizes[2:])
         left, right = (0, heads, in_head, x.positions), (0, heads, in_other, y.positions)
+        if windows > 1:
+            kind = {'Product': 'RowProduct', 'TransposedProduct': 'TransposedRowProduct'}[kind]
+            x, y = self._with_sizes(x, (windows, positions), operator), self._with_sizes(y, (windows, others), operator)
+            left, right = (0, heads, in_head, windows, positions), (0, heads, in_other, windows, others)
+        sizes = (x.sizes[0], heads * count, *x.sizes[2:])
         made = self._add(kind, [x.name, y.name], operator, DOMAIN, heads=heads, left=left, right=right, sizes=(0, *sizes[1:]))
         outer = [
             _joined([_Factor(f.dimension, f.stride // in_head * count, f.size) if f.dimension == _CHANNEL else f for f in factors])
             for factors in batch
         ]
-        axes = (*outer, x.all_positions, _whole(_CHANNEL, count))
+        axes = (*outer, rows, _whole(_CHANNEL, count))
         return self._set(operator, _View(made, sizes, axes))
 
     def _softmax(self, operator, view):
@@ -518,8 +618,13 @@ class _Sequences:
             return False
         axes = sorted(int(axis) % rank for axis in axes)
         reduced = _joined(itertools.chain.from_iterable(view.axes[axis] for axis in axes))
+        if not reduced:  # axes of one element
+            kept = [factors for axis, factors in enumerate(view.axes) if keeps or axis not in axes]
+            return self._set(operator, dataclasses.replace(view, axes=tuple(kept)))
         along = {view.all_positions: range(2, len(view.sizes)), view.all_channels: (1,)}.get(reduced)
-        if along is None or not reduced:
+        if along is None:
+            view, along = self._with_rows_along(view, axes, operator), (2,)
+        if view is None:
             return False
         kind = 'ReduceMean' if operator.kind == 'ReduceSum' else operator.kind
         inputs, attributes = [view.name], {'axes': list(along)}
@@ -532,6 +637,18 @@ class _Sequences:
         sizes = tuple(1 if axis in along else size for axis, size in enumerate(view.sizes))
         kept = [() if axis in axes else factors for axis, factors in enumerate(view.axes) if keeps or axis not in axes]
         return self._set(operator, _View(made, sizes, tuple(kept)))
+
+    def _with_rows_along(self, view, axes, operator):
+        """Return a view of a map whose rows are some axes of positions of a value, and its columns the others; None if there is none."""
+        order = [*axes, *(axis for axis in range(len(view.axes)) if axis not in axes)]
+        if any(factor.dimension != _POSITION for axis in axes for factor in view.axes[axis]):
+            return None
+        turned = self._in_order(dataclasses.replace(view, axes=tuple(view.axes[axis] for axis in order)), operator)
+        if turned is None:
+            return None
+        rows = math.prod(factor.size for axis in axes for factor in view.axes[axis])
+        turned = dataclasses.replace(turned, axes=tuple(turned.axes[order.index(axis)] for axis in range(len(order))))
+        return self._with_sizes(turned, (rows, turned.positions // rows), operator)
 
     # parts
 
@@ -551,8 +668,13 @@ class _Sequences:
             return True
         if kind == 'Gather':
             axis, index = operator.attributes.get('axis', 0) % len(shape), self._evaluator.constant(operator.inputs[1])
-            if index is None or index.size != 1 or index.ndim > 1:
+            if index is None or index.ndim > 1:
                 return False
+            if index.size != 1 and shape[axis] == 1:
+                return self._repeat(operator, view)
+            if index.size != 1:
+                places = view.places() if len(view.sizes) > 2 and {f.dimension for f in view.axes[axis]} == {_POSITION} else None
+                return places is not None and self._set(operator, self._gathered([view], view, places.take(index, axis), operator))
             begin = int(index.reshape(-1)[0]) % shape[axis]
             part = self._part(operator, view, axis, begin, begin + 1)
             if part is not None and not index.ndim:
@@ -566,28 +688,23 @@ class _Sequences:
         return view is not None and self._set(operator, view)
 
     def _part(self, operator, view, axis, begin, end):
-        """Return the view of a part of an axis that is the slowest one of the channels or positions; None if it is another one."""
+        """Return the view of a part of an axis of positions, or one that is the slowest one of the channels; None if it is another one."""
         factors = view.axes[axis]
         size = math.prod(factor.size for factor in factors)
         if (begin, end) == (0, size):
             return view
-        if len(factors) != 1 or len(view.sizes) < 3 or factors[0].dimension == _BATCH:
+        if len(view.sizes) < 3 or {factor.dimension for factor in factors} not in ({_POSITION}, {_CHANNEL}):
             return None
-        (factor,) = factors
-        whole = view.channels if factor.dimension == _CHANNEL else view.positions
-        if factor.stride * factor.size != whole:
+        if factors[0].dimension == _POSITION:
+            places = view.places()
+            return None if places is None else self._gathered([view], view, places.take(range(begin, end), axis), operator)
+        (factor, *others) = factors
+        if others or factor.stride * factor.size != view.channels:
             return None
         ends = [begin * factor.stride, end * factor.stride]
-        if factor.dimension == _POSITION and ends != [0, 1]:  # channels can be sliced, and the first position taken by a stride
-            return self._part(operator, self._exchanged(view, operator), axis, begin, end)
-        if factor.dimension == _POSITION:
-            view = self._with_sizes(view, (view.positions,), operator)
-        along = 1 if factor.dimension == _CHANNEL else 2
-        made = self._add('Slice', [view.name, *(self._constant(np.array([n]), operator.name) for n in (*ends, along))], operator)
-        sizes = list(view.sizes)
-        sizes[along] = ends[1] - ends[0]
-        part = dataclasses.replace(factor, size=end - begin)
-        return view.with_axis(axis, [part], name=made, sizes=tuple(sizes))
+        made = self._add('Slice', [view.name, *(self._constant(np.array([n]), operator.name) for n in (*ends, 1))], operator)
+        sizes = (view.sizes[0], ends[1] - ends[0], *view.sizes[2:])
+        return view.with_axis(axis, [dataclasses.replace(factor, size=end - begin)], name=made, sizes=sizes)
 
     def _concatenate(self, operator):
         """Add the concatenation of sequences and constants along the channels, or along the positions: the sum of padded maps."""
@@ -650,20 +767,42 @@ class _Sequences:
             total = self._add('Add', [total, self._constant(constant.astype(np.float32), operator.name)], operator)
         return self._set(operator, dataclasses.replace(joined, name=total))
 
+    def _concatenate_positions(self, operator):
+        """Add the concatenation of values along an axis of some of their positions, such as the tokens of windows."""
+        axis = operator.attributes['axis'] % len(self._shape(operator.outputs[0]))
+        views = [self._view(name) if name in self._evaluator.varying else None for name in operator.inputs]
+        if any(view is None or len(view.sizes) < 3 for view in views):
+            return False
+        others = {(view.sizes[:2], *(tuple(f for f in factors if f.dimension != _POSITION) for factors in view.axes)) for view in views}
+        places = [view.places() for view in views]
+        if len(others) > 1 or any(factor.dimension != _POSITION for factor in views[0].axes[axis]) or any(p is None for p in places):
+            return False
+        begins = np.cumsum([0, *(view.positions for view in views)])
+        joined = np.concatenate([begin + array for begin, array in zip(begins, places)], axis)
+        return self._set(operator, self._gathered(views, views[0], joined, operator))
+
 
 def _label(reader):
     """Return the beginning of the names of nodes that make what an operator reads; a label as it is."""
     return reader if isinstance(reader, str) else f'{reader.name}_input'
 
 
-def _heads(view, batch):
-    """Return the number of groups of channels that the batch of a product counts, after the images; 0 if it counts something else."""
-    if batch == view.batch:
-        return 1
-    (*images, factor) = batch
-    if tuple(images) != view.batch or factor.dimension != _CHANNEL or factor.stride * factor.size != view.channels:
-        return 0
-    return factor.size
+def _groups(view, batch):
+    """Return the numbers of groups of positions, and of channels in these, that the batch of a product counts after the images.
+
+    None if it counts something else.
+    """
+    images, rest = batch[: len(view.batch)], batch[len(view.batch) :]
+    counts = {_POSITION: 1, _CHANNEL: 1}
+    sizes = {_POSITION: view.positions, _CHANNEL: view.channels}
+    dimensions = [factor.dimension for factor in rest]
+    if images != view.batch or dimensions not in ([], [_POSITION], [_CHANNEL], [_POSITION, _CHANNEL]):
+        return None
+    for factor in rest:
+        if factor.stride * factor.size != sizes[factor.dimension]:
+            return None
+        counts[factor.dimension] = factor.size
+    return counts[_POSITION], counts[_CHANNEL]
 
 
 def _split(view, groups):
@@ -715,6 +854,10 @@ def _functions(onnx, opset):
             return [node('ReduceMean', x, output, axes=[2])]
         return [helper.make_node('Constant', [], [f'{x}_axis'], value_ints=[2]), node('ReduceMean', f'{x} {x}_axis', output)]
 
+    def of_rows(order):
+        turned = [node('Transpose', 'columns', 't', perm=order), node('Transpose', 'rows', 's', perm=[0, 3, 1, 2, 4])]
+        return [*turned, node('MatMul', 't s', 'r'), node('Transpose', 'r', 'z', perm=[0, 2, 3, 1, 4])]
+
     reshaped = [list_of('sizes', 'shape'), node('Reshape', 'z shape', 'y')]
     matrices = [list_of('left', 'a'), list_of('right', 'b'), node('Reshape', 'x a', 'rows'), node('Reshape', 'other b', 'columns')]
     parts = [list_of('parts', 'a'), node('Reshape', 'x a', 'p')]
@@ -744,6 +887,8 @@ def _functions(onnx, opset):
             ],
         ),
         function('Product', ['x', 'other'], pairs, [*matrices, node('MatMul', 'columns rows', 'z'), *reshaped]),
+        function('RowProduct', ['x', 'other'], pairs, [*matrices, *of_rows([0, 3, 1, 2, 4]), *reshaped]),
+        function('TransposedRowProduct', ['x', 'other'], pairs, [*matrices, *of_rows([0, 3, 1, 4, 2]), *reshaped]),
         function('GroupSoftmax', ['x'], groups, [*parts, node('Softmax', 'p', 'z', axis=2), *reshaped]),
         function('ChannelNormalization', ['x', 'scale', 'shift'], normal, [*parts, *centred, *divided, *shape, *back]),
         function(

@@ -46,9 +46,10 @@ from ..convert.network import Entry
 from .axis_maps import add_axis_maps
 from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
-from .moves import MOVING, add_selection, moving_cone, selection
+from .moves import MOVING, add_positions, add_selection, moving_cone, selected_positions, selection
 from .network import OnnxNetwork
 from .recognition import StepFunction, find_step, gelu_source, is_nonnegative, is_positive
+from .sequences import is_of_sequences_as_maps
 
 TRANSLATIONS = {}  # kind of operator -> function (translator, operator)
 
@@ -155,6 +156,9 @@ class Translator:
         self.reshaped, self.last = {}, {}  # name of a value with the elements of a map, in another shape or the channels last -> Entry
         self.steps = dict(steps or {})
         self._rounded = _rounded_values(evaluator.model.operators)
+        self._moves = [self._select, self._map_axes, self._select_positions]  # the first ones are for inputs of other sizes, too
+        if is_of_sequences_as_maps(evaluator.model):
+            self._moves.reverse()
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
 
@@ -235,7 +239,7 @@ class Translator:
             try:
                 self._translate(operator)
             except UntranslatableError as error:
-                if operator.kind in MOVING and (self._select(operator) or self._map_axes(operator)):
+                if operator.kind in MOVING and any(move(operator) for move in self._moves):
                     continue
                 reason = str(error) if isinstance(error, RefusedError) else self._cause(operator)
                 reason = reason or f'node {operator.name} ({operator.kind}): {error}'
@@ -259,13 +263,23 @@ class Translator:
 
     def _map_axes(self, operator):
         """Add the output of an operator as a selection of rows and columns of a map; return whether it is one."""
-        producers = self.evaluator.producers
-        cone = moving_cone(  # from before the moves of its parts
-            self.evaluator,
-            operator.outputs[0],
-            lambda name: self._is_map(name) and (name not in producers or producers[name].kind not in MOVING),
-        )
+        cone = moving_cone(self.evaluator, operator.outputs[0], self._is_map_before_moves)
         return len(operator.outputs) == 1 and cone is not None and add_axis_maps(self, operator, cone)
+
+    def _select_positions(self, operator):
+        """Add the outputs of an operator that moves elements as selections of positions of maps; return whether all of them are such."""
+        for number, output in enumerate(operator.outputs):
+            ways = (selected_positions(self.evaluator, output, is_map) for is_map in (self._is_map_before_moves, self._is_map))
+            chosen = next((way for way in ways if way is not None), None)
+            if chosen is None:
+                return False
+            piece = dataclasses.replace(operator, name=f'{operator.name}_{number}' if number else operator.name, outputs=[output])
+            add_positions(self, piece, chosen)
+        return True
+
+    def _is_map_before_moves(self, name):
+        producer = self.evaluator.producers.get(name)
+        return self._is_map(name) and (producer is None or producer.kind not in MOVING)
 
     def _is_map(self, name):
         return name in self._entries and self.evaluator.sampled[name].dtype == np.float32

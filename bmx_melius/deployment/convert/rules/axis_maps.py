@@ -1,10 +1,10 @@
 """Rules for operators that compute rows of a map from rows, and columns from columns: resizing, and padding by elements of the map.
 
-Such an operator is a matrix for each axis. A program has no operation for it, nor for the selection of any rows. But it repeats rows and
-takes every n-th one; so with p copies of each row, of which every q-th one remains, row i of the result is beside row i q / p of the map.
-What it reads are rows a few places away from there: for each distance there is a map moved by it, which is multiplied with constants for
-each row, and the products are added. The distances are few if q / p is close to the ratio of the sizes: two or three for bilinear
-interpolation.
+Such an operator is a matrix for each axis. A program has no operation for it, but it repeats rows and takes every n-th one; so with p
+copies of each row, of which every q-th one remains, row i of the result is beside row i q / p of the map. What it reads are rows a few
+places away from there: for each distance there is a map moved by it, which is multiplied with constants for each row, and the products are
+added. The distances are few if q / p is close to the ratio of the sizes: two or three for bilinear interpolation. If the matrices only
+select rows and columns, and more than one distance is needed, the positions are gathered, for maps of one size only.
 """
 
 import functools
@@ -16,6 +16,7 @@ from ...program.operations import SIDES
 from ..builder import UnsupportedError, as_float32
 from .attributes import POINT
 from .resizing import pad_widths, pads_with_zeros, zero_padding
+from .selections import gathered
 from .table import rule
 
 _MAX_TERMS = 80  # products that are added for an axis
@@ -91,6 +92,9 @@ def mapped(builder, x, rows, columns):
     if matrices and all(repetitions):
         scales = {'scale_h': 1, 'scale_w': 1, **{f'scale_{axis}': count for (axis, _), count in zip(matrices, repetitions)}}
         return builder.add('upsample', [x], repeat=1, **scales)
+    places = _places(builder.value(x), rows, columns)
+    if places is not None and any(len(_terms(matrix)[2]) > 1 for _, matrix in matrices):
+        return gathered(builder, [x], places)
     for axis, matrix in sorted(matrices, key=lambda pair: len(pair[1]) / pair[1].shape[1]):  # fewer elements first
         x = _mapped(builder, x, matrix, axis)
     return x
@@ -105,6 +109,17 @@ def _repetition(matrix):
     rows, columns = matrix.shape
     count, rest = divmod(rows, columns)
     return count if not rest and np.array_equal(matrix, np.eye(columns).repeat(count, axis=0)) else 0
+
+
+def _places(value, rows, columns):
+    """Return the numbers of the positions of a map, row by row, that matrices of its axes select; None if these do something else."""
+    selected = []
+    for matrix, size in ((rows, value.height), (columns, value.width)):
+        matrix = np.eye(size) if matrix is None else matrix
+        if not ((matrix == 0) | (matrix == 1)).all() or (matrix.sum(axis=1) != 1).any():
+            return None
+        selected.append(matrix.argmax(axis=1))
+    return selected[0][:, None] * value.width + selected[1]
 
 
 def _mapped(builder, x, matrix, axis):
