@@ -1,14 +1,14 @@
 """Networks of PyTorch authors at their real sizes: exported to ONNX, imported, and timed in PyTorch, ONNX Runtime and packed.
 
 The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; the networks of
-Bitorch are its layers, BNext and BinaryViT are their authors' code. A row of the table has the convolutions and dense layers that became
+Bitorch are its layers, BNext, BinaryViT and BHViT are their authors' code. A row of the table has the convolutions and dense layers that became
 binary, the sizes of the ONNX model, of the packed parameters and of those with 8-bit real-valued layers, the processor time and memory of
 the import, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many
 times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the
 largest output. All run in turns, with an int8 MobileNet 1.0 in ONNX Runtime, and processor time does not count what other programs take.
 
 Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` and, for BNext, ``einops``, ``timm`` and ``torchinfo``, for
-BinaryViT ``timm==0.9.16`` and ``transformers==4.46.3`` (Python 3.11; MXNet is not needed), after ``make``: ``PYTHONPATH=. python
+BinaryViT and BHViT ``timm==0.9.16`` and ``transformers==4.46.3`` (Python 3.11; MXNet is not needed), after ``make``: ``PYTHONPATH=. python
 benchmarks/onnx_networks.py [NAME ...]``. Results: docs/benchmarks.md.
 """
 
@@ -41,6 +41,7 @@ MOBILE_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 MOBILE_STRIDES = (1, 2, 1, 2, 1, 2, *(1,) * 5, 2, 1)
 DEIT_SMALL = {'features': 384, 'heads': 6, 'patch': 16, 'patches': 196, 'blocks': 4, 'classes': 1000}
 BINARYVIT = 'Phuoc-Hoan-Le/BinaryViT@ca16a43'
+BHVIT = 'IMRL/BHViT@4093f5b'
 CIFAR = {'widths': (*(16,) * 3, *(32,) * 3, *(64,) * 3), 'strides': (1, 1, 1, 2, 1, 1, 2, 1, 1)}
 
 
@@ -122,25 +123,41 @@ def bnext(size):
     return network
 
 
-class BinaryViT(nn.Module):
-    """BinaryViT of the authors' code, with the flags of its script, and factors and shifts that training begins with as 0."""
+class Transformer(nn.Module):
+    """Transformer of its authors' code, with random numbers for factors and shifts that training begins with as 0."""
 
-    def __init__(self):
+    def __init__(self, repository, config, kind, flags):
         super().__init__()
-        flags = dict.fromkeys(('avg_res3', 'avg_res5', 'replace_ln_bn'), True)
-        flags |= dict.fromkeys(('disable_layerscale', 'enable_cls_token', 'some_fp', 'drop_path'), False)
-        with cloned(BINARYVIT) as folder:
+        with cloned(repository) as folder:
             sys.path.insert(0, folder)
             import models
 
-            options = argparse.Namespace(nb_classes=1000, **flags)
-            self.network = models.get_model(options, f'{folder}/configs/binaryvit-small-patch4-224', 'extra-res-pyramid', 1, 1)
+            options = argparse.Namespace(nb_classes=1000, drop_path=0.0, **flags)
+            self.network = models.get_model(options, f'{folder}/configs/{config}', kind, 1, 1)
+            sys.path.remove(folder)
+        for name in [name for name, module in sys.modules.items() if (getattr(module, '__file__', None) or '').startswith(folder)]:
+            del sys.modules[name]  # another repository has modules of these names
         for parameter in self.network.parameters():
             if not parameter.any():
                 nn.init.normal_(parameter, 0, 0.1)
 
     def forward(self, x):
         return self.network(x, return_dict=False)[0]
+
+
+def binaryvit():
+    """Return BinaryViT with the flags of its script."""
+    flags = dict.fromkeys(('avg_res3', 'avg_res5', 'replace_ln_bn'), True)
+    flags |= dict.fromkeys(('disable_layerscale', 'enable_cls_token', 'some_fp'), False)
+    return Transformer(BINARYVIT, 'binaryvit-small-patch4-224', 'extra-res-pyramid', flags)
+
+
+def bhvit():
+    """Return BHViT-tiny with the flags of its script."""
+    flags = dict.fromkeys(('shift3', 'shift5', 'replace_ln_bn', 'some_fp'), True)
+    flags |= dict.fromkeys(('disable_layerscale', 'enable_cls_token', 'gsb', 'recu'), False)
+    with contextlib.redirect_stdout(sys.stderr):  # on which its code prints what it uses
+        return Transformer(BHVIT, 'BHViT_tiny', 'dbhvit', flags)
 
 
 NETWORKS = {  # name: title, function that builds it, size of the image
@@ -159,11 +176,14 @@ NETWORKS = {  # name: title, function that builds it, size of the image
         lambda: networks.VisionTransformer(bits=True, token=False, **DEIT_SMALL),
         224,
     ),
-    'binaryvit': ('BinaryViT-S', BinaryViT, 224),
+    'binaryvit': ('BinaryViT-S', binaryvit, 224),
+    'bhvit': ('BHViT-tiny', bhvit, 224),
     'adabin18': ('AdaBin ResNet-18', adabin18, 224),
     'irnet20': ('IR-Net ResNet-20', lambda: networks.CifarResNet(networks.IRConv, lambda _: nn.Hardtanh(), **CIFAR), 32),
     'adabin20': ('AdaBin ResNet-20', lambda: networks.CifarResNet(networks.AdaBinConv, networks.Maxout, **CIFAR), 32),
 }
+
+DYNAMO = ('bhvit',)  # whose model of the older exporter has a `Split` of wrong sizes
 
 
 def build(name):
@@ -188,7 +208,7 @@ def measure(name, folder, repetitions, rounds):
     title, _, size = NETWORKS[name]
     network, shape = build(name), (1, 3, size, size)
     exported, prefix, int8_prefix = folder / f'{name}.onnx', str(folder / f'{name}-packed'), str(folder / f'{name}-int8')
-    make_pytorch.export(network, torch.zeros(shape), exported, 17)
+    make_pytorch.export(network, torch.zeros(shape), exported, 18 if name in DYNAMO else 17, dynamo=name in DYNAMO)
     import_seconds, memory = import_costs(exported, prefix)
     options = {'zero_is_positive': True, 'verify': False}  # all outputs are compared below
     images = np.random.RandomState(1).standard_normal((8, *shape[1:])).astype(np.float32)
