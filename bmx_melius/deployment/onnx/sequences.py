@@ -325,7 +325,8 @@ class _Sequences:
             ('gathered', line, places.tobytes()),
             lambda: self._add('Gather', [line, self._constant(places.reshape(-1), line)], of, axis=2),
         )
-        return view.with_positions(made, places.shape)
+        found, rows = view.with_positions(made, places.shape), next((size for size in places.shape if size > 1), 1)
+        return found if rows == places.size else self._with_sizes(found, (rows, places.size // rows), of)
 
     def _in_order(self, view, of):
         """Return a view of a map that has the positions of a value in its order, each once; None if the channels are not apart."""

@@ -9,6 +9,7 @@ from ....graph.operations import (
     ExpandDims,
     Flatten,
     Identity,
+    PositionSelection,
     Reshape,
     Slice,
     Split,
@@ -19,6 +20,7 @@ from ....graph.operations import (
 from ..builder import UnsupportedError, is_3d, map_shape
 from .attributes import POINT, axis_of, require_channel_axis
 from .maps_3d import by_depth, joined
+from .selections import arranges, selected
 from .table import rule
 
 
@@ -99,8 +101,10 @@ def _reshape(builder, node):
     if shuffled is not None:
         source, groups = shuffled
         return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
-    if {len(before), len(after)} <= {3, 4} and before[:2] == after[:2] and map_shape(before) != map_shape(after):
+    if arranges(before, after) and map_shape(before) != map_shape(after):
         _, height, width = map_shape(after)
+        if isinstance(x.node.operation, PositionSelection):
+            return builder.set(node, selected(builder, x.node, after))
         return builder.set(node, builder.add('arrange', [builder.real(x)], row_length=width if height > 1 else 0))
     joined = _joined(builder.network, node)
     if joined is not None:

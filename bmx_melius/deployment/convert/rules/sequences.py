@@ -4,6 +4,7 @@ import numpy as np
 
 from ....graph.operations import Embedding, MatrixProduct, Softmax, SwapAxes, Transpose
 from ..builder import UnsupportedError
+from .selections import before_arranging
 from .table import rule
 
 
@@ -42,6 +43,6 @@ def _transpose(builder, node):
     source = builder.network.sources(node)[0]
     if len(node.shape) != 3 or node.operation not in _EXCHANGES:
         raise UnsupportedError('it permutes axes; channel shuffles, and the exchange of both axes of a sequence, can be packed')
-    x = builder.real(source)
+    x = builder.real(before_arranging(builder.network, source))
     value = builder.value(x)
     builder.set(node, builder.add('transpose', [x], height=value.height, width=value.width))
