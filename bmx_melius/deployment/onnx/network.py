@@ -96,16 +96,18 @@ class OnnxNetwork(Network):
     def add_step(self, name, source, step, value):
         """Add the activation of a `StepFunction`; return its `Entry`: signs -1 and 1, or levels from 0 on.
 
-        `value` is the name of the value of the model that has the levels of the step; None if there is none.
+        `value` is the name of the value of the model that has the levels of the step, or one and the function of arrays that makes these of
+        it; None if there is none.
         """
+        name_of_value, levels_of = value if isinstance(value, tuple) else (value, lambda array: array)
         lowest, *others = (float(level) for level in step.levels.mean(axis=1))
         if len(others) == 1:
             facts = {'bits': 1, 'sign': 1, 'method': 'sign', 'encoding': 'sign'}
             limit = step.levels[0] * 0.75 + step.levels[1] * 0.25  # what is between both levels counts as the higher one
-            made = value, lambda array: np.where(array > _by_channel(limit, array), 1, -1).astype(np.float32)
+            made = name_of_value, lambda array: np.where(levels_of(array) > by_channel(limit, array), 1, -1).astype(np.float32)
         else:
             facts = {'bits': math.ceil(math.log2(len(step.levels))), 'sign': 0, 'method': 'levels'}
-            made = value, lambda array: array - np.float32(lowest)
+            made = name_of_value, lambda array: levels_of(array) - np.float32(lowest)
         made = made if value else None
         entry = self.add(StepFunction(), name, [source], self.shape(source), {marks.ROLE: marks.ACTIVATION, **facts}, made)
         self.steps[entry.node] = step
@@ -165,5 +167,6 @@ class StepComparisons(Comparisons):
         return self._network.sources(node)[0], self._network.steps[node].comparisons
 
 
-def _by_channel(numbers, array):
+def by_channel(numbers, array):
+    """Return numbers, one for each channel, in a shape in which they are repeated to an array."""
     return numbers.reshape(1, -1, *(1,) * (array.ndim - 2))

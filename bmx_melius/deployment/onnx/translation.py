@@ -47,7 +47,7 @@ from .axis_maps import add_axis_maps
 from .evaluation import ELEMENTWISE
 from .layout import to_last, to_second
 from .moves import MOVING, add_positions, add_selection, moving_cone, selected_positions, selection
-from .network import OnnxNetwork
+from .network import OnnxNetwork, by_channel
 from .recognition import StepFunction, find_step, gelu_source, is_nonnegative, is_positive
 from .sequences import is_of_sequences_as_maps
 
@@ -423,7 +423,7 @@ class Translator:
         levels = step.levels
         uniform = (np.ptp(levels, axis=1) <= self.network.tolerance * np.abs(levels).max()).all()
         if len(levels) > 2 and not uniform:
-            raise UntranslatableError('it has other levels in each channel')
+            return self._add_scaled_levels(operator, name, step)
         lowest, highest = levels[0], levels[-1]
         activation = self.network.add_step(operator.name, source, step, name)
         if len(levels) > 2:
@@ -436,6 +436,24 @@ class Translator:
             self.set_signs(operator, activation, *(_rounded(number.mean(), np.abs(levels).max()) for number in (scale, shift)))
         else:
             self.set(name, self._scaled(operator, activation, name, scale, shift))
+
+    def _add_scaled_levels(self, operator, name, step):
+        """Add a step of more than two levels that differ between channels by a factor and a summand, as a step size for each head does."""
+        count, lowest = len(step.levels) - 1, step.levels[0]
+        scale = (step.levels[-1] - lowest) / count
+        with np.errstate(all='ignore'):
+            multiples = (step.levels - lowest) / scale
+        if not np.ptp(multiples, axis=1).max() <= _SAME_LEVEL * count:
+            raise UntranslatableError('it has other levels in each channel, which are not multiples of one number')
+        numbers = np.array([_rounded(number, 1) for number in multiples.mean(axis=1)])
+
+        def nearest(array):
+            found = (array - by_channel(lowest, array)) / by_channel(scale, array)
+            return numbers[np.abs(found[..., None] - numbers).argmin(axis=-1)].astype(np.float32)
+
+        equal = dataclasses.replace(step, levels=np.repeat(numbers[:, None], step.levels.shape[1], axis=1))
+        activation = self.network.add_step(operator.name, self.entry(step.source), equal, (name, nearest))
+        self.set(name, self._scaled(operator, activation, name, scale, lowest))
 
     def _add_padded_step(self, operator, name, step, padding):
         """Add the step of the value without padding. A convolution that reads it pads with the step of the padding."""
@@ -465,9 +483,9 @@ class Translator:
         """Add entry * scale + shift, whose result is the value `name` of the model."""
         shape = self.shape(name)
         if np.ndim(scale):
-            by_channel = (1, -1, *(1,) * (len(shape) - 2))
-            factor = self.network.add_constant(np.reshape(scale, by_channel), f'{operator.name}_scale')
-            summand = self.network.add_constant(np.reshape(shift, by_channel), f'{operator.name}_shift')
+            array = self.evaluator.sampled[name]
+            factor = self.network.add_constant(by_channel(scale, array), f'{operator.name}_scale')
+            summand = self.network.add_constant(by_channel(shift, array), f'{operator.name}_shift')
             scaled = self.add_inner(operator, _PRODUCT, [entry, factor], shape)
             return self.network.add(_SUM, f'{operator.name}_levels', [scaled, summand], shape, value=name)
         scaled = self.add_inner(operator, ScalarArithmetic('multiply', scale), [entry], shape)
@@ -497,6 +515,9 @@ def _rounded_values(operators):
         if operator.kind in _ROUNDING or rounded.intersection(operator.outputs) and operator.kind in (*ELEMENTWISE, *_MOVES):
             rounded.update(operator.inputs)
     return rounded
+
+
+_SAME_LEVEL = 1e-4  # difference of levels of channels, in parts of a step
 
 
 def _rounded(number, largest):

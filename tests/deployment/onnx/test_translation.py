@@ -530,6 +530,26 @@ def test_elements_that_operators_move_are_selected(moved, reads, imported):
     imported(make([*nodes, *([last] if reads == 'signs' else last)], constants), 2)
 
 
+def levels_of_channels(second):
+    """Return nodes of a quantizer to levels 0, f and f + g, with f and g of each channel, before a binary layer, and their constants."""
+    low, high = np.float32([-0.3, 0.4]).reshape(2, 1, 1, 1)
+    factors = {'f': np.abs(normal(1, 8, 1, 1)) + 0.2, 'low': low, 'high': high}
+    nodes, constants = begin()
+    for name, limit in (('f', 'low'), ('g', 'high')):
+        nodes += [node('Less', f'a {limit}', f'{name}_less'), node('Where', f'{name}_less nought {name}', f'{name}_part')]
+    nodes += [node('Add', 'f_part g_part', 'q'), node('Conv', 's weight', 'b'), node('Mul', 'q b')]
+    return make(nodes, {**constants, **factors, 'g': second(factors['f']), 'nought': np.float32(0), 'weight': signs(8, 8, 1, 1)})
+
+
+def test_levels_that_are_multiples_of_a_number_of_their_channel_are_packed(imported):
+    imported(levels_of_channels(lambda f: f), 1)
+
+
+def test_levels_of_channels_that_are_not_multiples_of_one_number_are_refused(tmp_path):
+    words = r'node \w+ \(Add\): it has other levels in each channel, which are not multiples of one number'
+    refused(levels_of_channels(lambda f: f[:, ::-1]), tmp_path, words)
+
+
 NOT_SELECTED = {
     'a transposition of channels': ([node('Transpose', 'v', 'm', perm=[0, 2, 1, 3])], r'node m \(Transpose\): it permutes'),
 }

@@ -33,6 +33,8 @@ CONSTANTS = {
     'shift': normal(CHANNELS),
     'wide': normal(CHANNELS, 3 * CHANNELS) / 16,
     'of_heads': normal(1, HEADS, 1, 1),
+    'steps': np.float32([0.2, 0.13]).reshape(1, HEADS, 1, 1),
+    'three': np.float32(3),
     'mixed': normal(1, CHANNELS, HEIGHT, WIDTH),
     'split': np.array([-1, 2, 2, 2, 3, CHANNELS]),
     'windows': np.array([-1, TOKENS, CHANNELS]),
@@ -81,14 +83,21 @@ def binary_layer(source, output):
     return [*inner, node('MatMul', f'{output}_signs weight', output)]
 
 
-def attention(tokens, output):
+SCALED = (node('Mul', 'shares of_heads', 'p'),)
+QUANTIZED = (  # to four levels, with another step for each head
+    *(node('Div', 'shares steps', 'quotient'), node('Add', 'quotient of_heads', 'moved_by_zero'), node('Round', 'moved_by_zero', 'whole')),
+    *(node('Clip', 'whole nought three', 'levels'), node('Mul', 'levels steps', 'p')),
+)
+
+
+def attention(tokens, output, quantizer=SCALED):
     """Return the nodes of attention with two heads between the tokens of each window."""
     return [
         *(node('LayerNormalization', f'{tokens} scale shift', 'n', axis=-1), *binary_layer('n', 'd'), node('MatMul', 'd wide', 'qkv')),
         *(node('Reshape', 'qkv heads', 'five'), node('Transpose', 'five', 'moved', perm=[2, 0, 3, 1, 4])),
         *(node('Gather', f'moved number{i}', name, axis=0) for i, name in enumerate('qkv')),
         *(node('Transpose', 'k', 'k_columns', perm=[0, 1, 3, 2]), node('MatMul', 'q k_columns', 'scores')),
-        *(node('Softmax', 'scores', 'shares', axis=-1), node('Mul', 'shares of_heads', 'p'), node('MatMul', 'p v', 'o')),
+        *(node('Softmax', 'scores', 'shares', axis=-1), *quantizer, node('MatMul', 'p v', 'o')),
         *(node('Transpose', 'o', 'o_tokens', perm=[0, 2, 1, 3]), node('Reshape', 'o_tokens joined', output)),
     ]
 
@@ -126,6 +135,7 @@ NETWORKS = {
         for way, repeated in REPEATED.items()
     },
     'windows alone': [*BEGIN, *SPLIT, *attention('w', 'c'), *reverse('c', 'y')],
+    'windows with shares of few levels': [*BEGIN, *SPLIT, *attention('w', 'c', QUANTIZED), *reverse('c', 'y')],
     'windows in another order': [
         *(*BEGIN, *SPLIT, node('Gather', 'w indices', 't', axis=0), *attention('t', 'c'), *reverse('c', 'z'), node('Add', 'z b', 'y')),
     ],
