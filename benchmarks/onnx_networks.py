@@ -1,11 +1,12 @@
 """Networks of PyTorch authors at their real sizes: exported to ONNX, imported, and timed in PyTorch, ONNX Runtime and packed.
 
 The networks consist of the expressions of the named repositories (``tests/data/onnx/networks.py``) with seeded weights; the networks of
-Bitorch are its layers, BNext, BinaryViT and BHViT are their authors' code. A row of the table has the convolutions and dense layers that became
-binary, the sizes of the ONNX model, of the packed parameters and of those with 8-bit real-valued layers, the processor time and memory of
-the import, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode), how many
-times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part of the
-largest output. All run in turns, with an int8 MobileNet 1.0 in ONNX Runtime, and processor time does not count what other programs take.
+Bitorch are its layers, BNext, BinaryViT and BHViT are their authors' code. A row of the table has the convolutions and dense layers that
+became binary, the sizes of the ONNX model, of the packed parameters and of those with 8-bit real-valued layers, the processor time and
+memory of the import, the processor time of one image in one thread, least and median (PyTorch as the authors run it, in inference mode),
+how many times the packed network is faster, and the largest difference of an output between ONNX Runtime and the packed network, as a part
+of the largest output. All run in turns, with an int8 MobileNet 1.0 in ONNX Runtime, and processor time does not count what other programs
+take.
 
 Run, in an environment with ``tests/data/onnx/requirements-pytorch.txt`` and, for BNext, ``einops``, ``timm`` and ``torchinfo``, for
 BinaryViT and BHViT ``timm==0.9.16`` and ``transformers==4.46.3`` (Python 3.11; MXNet is not needed), after ``make``: ``PYTHONPATH=. python

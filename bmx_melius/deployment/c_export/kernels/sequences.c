@@ -49,9 +49,9 @@ static void bmx_softmax_value(const bmx_span* span, int32_t groups, const value_
 }
 
 // Computes x times b for each of `heads` matrices, of which rows are pixels. Rows and columns of `b`, which has `count`
-// columns, are `row` and `column` elements apart, and its matrices `head`. Each `width` pixels have other matrices, which
-// are `map` elements apart.
-// code: 244 bytes
+// columns, are `row` and `column` elements apart, and its matrices `head`. Each `width` pixels have other matrices,
+// `map` elements apart.
+// code: 258 bytes
 static void bmx_matmul_value(const bmx_span* span, int32_t width, int32_t map, int32_t heads, const value_t* x,
                              const float* b, int32_t head, int32_t row, int32_t column, int32_t count, float* y) {
     const int32_t length = span->channels / heads;
@@ -72,7 +72,7 @@ static void bmx_matmul_value(const bmx_span* span, int32_t width, int32_t map, i
 
 // Copies pixels of a map: to each pixel of y the one with its place, counted from `begin` to before `end`. Other places
 // are of other maps.
-// code: 80 bytes
+// code: 100 bytes
 static void bmx_gather_value(const bmx_span* span, const int32_t* places, int32_t begin, int32_t end, const value_t* x,
                              float* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, y += span->y_stride) {
