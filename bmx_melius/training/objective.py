@@ -93,23 +93,62 @@ class Teacher:
         Weight of the labels, 0 to 1.
     attention : AttentionTransfer or None
         Its loss is added.
+    assistants : Assistants or None
     """
 
-    def __init__(self, net, temperature, hard_weight, attention=None):
+    def __init__(self, net, temperature, hard_weight, attention=None, assistants=None):
         self.net, self.temperature, self.hard_weight, self.attention = net, temperature, hard_weight, attention
+        self.assistants = assistants
 
     def answers(self, images):
         """Return the softened probabilities, (N, classes) float32, and the compared feature maps; both are not differentiated."""
-        images = images.astype('float32', copy=False)
+        return self._answers(self.attention.teacher if self.attention else self.net, images)
+
+    def answers_of_assistant(self, images, epoch):
+        """Return the softened probabilities of the second teacher of an epoch."""
+        return self._answers(self.assistants.of_epoch(epoch), images)[0]
+
+    def _answers(self, net, images):
         with autograd.pause(train_mode=False):
-            logits, *maps = self.attention.teacher(images) if self.attention else (self.net(images),)
+            outputs = net(images.astype('float32', copy=False))
+            logits, *maps = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
             return mx.nd.softmax(logits, temperature=self.temperature), maps
+
+
+class Assistants:
+    """Second teachers of a distillation, each for an equal part of the epochs, from the weakest to the strongest (BNext, arXiv:2211.12933).
+
+    Parameters
+    ----------
+    nets : sequence of gluon.Block
+        Map images to logits.
+    num_epochs : int
+        Of the training.
+    """
+
+    def __init__(self, nets, num_epochs):
+        self._nets, self._num_epochs = list(nets), num_epochs
+
+    def of_epoch(self, epoch):
+        """Return the network of an epoch, which counts from 0."""
+        return self._nets[min(epoch * len(self._nets) // self._num_epochs, len(self._nets) - 1)]
+
+
+def weighted_by_difficulty(losses):
+    """Return the mean of the losses with several teachers, each (N,), times their weights, of which the greater loss has the greater one.
+
+    A weight is the mean, over the images, of the softmax of the losses of an image, and is not differentiated. That is what the authors'
+    code of BNext computes (github.com/hpi-xnor/BNext, src/train_assistant_group_amp.py, with its default ``hard_knowledge_grains``).
+    """
+    weights = mx.nd.softmax(mx.nd.BlockGrad(mx.nd.stack(*losses, axis=1)), axis=1).mean(axis=0).split(len(losses), axis=0)
+    return sum(weight * loss for weight, loss in zip(weights, losses)) / len(losses)
 
 
 class Objective:
     """Softmax cross-entropy, or another loss, optionally with label smoothing, mixup and distillation.
 
-    Training calls `prepare` on every batch before the forward pass, and `loss` on the outputs of the network.
+    Training calls `prepare` on every batch before the forward pass, and `loss` on the outputs of the network. With second teachers, the
+    loss is that of the epoch of the last call of `prepare`.
 
     Parameters
     ----------
@@ -135,6 +174,7 @@ class Objective:
         self._weights = None if class_weights is None else mx.nd.array(class_weights)
         self._classes, self._smoothing, self._mixup, self._teacher = classes, smoothing, mixup, teacher
         self.attention = teacher.attention if teacher else None
+        self._epoch = 0
         self._distributions = bool(smoothing or mixup)  # whether targets are probabilities instead of class numbers
         if teacher:
             self._loss = gluoncv.loss.DistillationSoftmaxCrossEntropyLoss(
@@ -159,6 +199,7 @@ class Objective:
         targets : NDArray
             Class numbers (N,), or with smoothing or mixup probabilities (N, classes).
         """
+        self._epoch = epoch
         if not self._distributions:
             return images, labels
         rest = self._smoothing / self._classes
@@ -175,6 +216,9 @@ class Objective:
             return self._weighted(self._loss(outputs, targets), targets)
         answers, teacher_maps = self._teacher.answers(images)
         loss = self._weighted(self._loss(outputs, targets, answers), targets)
+        if self._teacher.assistants:
+            answers = self._teacher.answers_of_assistant(images, self._epoch)
+            loss = weighted_by_difficulty([loss, self._weighted(self._loss(outputs, targets, answers), targets)])
         return loss + self.attention.loss(maps, teacher_maps) if self.attention else loss
 
     def _weighted(self, loss, targets):
@@ -192,7 +236,7 @@ class Objective:
 def make_objective(
     net, classes, input_shape, devices, get_model, *, num_epochs, seed=0, label_smoothing=False, mixup=False, mixup_alpha=0.2,
     mixup_off_epoch=0, cutmix=False, class_weight_values=None, teacher=None, teacher_params=None, teacher_pretrained=False,
-    teacher_options=None, temperature=20.0, hard_weight=0.5, attention_weight=0.0,
+    teacher_options=None, assistants=None, temperature=20.0, hard_weight=0.5, attention_weight=0.0,
 ):  # fmt: skip
     """Return the objective of a run, for the network `net`. Raises `UserError` when the teacher cannot be used.
 
@@ -211,5 +255,6 @@ def make_objective(
             arguments=teacher_options,
         )
         attention = AttentionTransfer(net, other, input_shape, attention_weight) if attention_weight else None
-        teacher = Teacher(other, temperature, hard_weight, attention)
+        second = [load_teacher(get_model, name, classes, input_shape, devices, flag='--assistants') for name in assistants or ()]
+        teacher = Teacher(other, temperature, hard_weight, attention, Assistants(second, num_epochs) if second else None)
     return Objective(classes, LABEL_SMOOTHING if label_smoothing else 0.0, mixing, teacher or None, class_weight_values)

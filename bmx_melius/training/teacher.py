@@ -12,7 +12,7 @@ from ..files.parameters import read_parameters
 from ..graph.tracing import load_symbol
 
 
-def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):
+def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None, flag='--teacher'):
     """Build or import the teacher network and load its weights.
 
     Parameters
@@ -32,6 +32,8 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
         given by name has GluonCV's weights, as in GluonCV's training script.
     arguments : dict or None
         Further arguments of `get_model`.
+    flag : str
+        What names the network in messages.
 
     Returns
     -------
@@ -69,12 +71,14 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     except UserError as error:
         if exported or params or pretrained:
             raise
+        if flag != '--teacher':
+            raise UserError(f'{flag} {name} needs weights: give the prefix of an exported network ({error})') from error
         raise UserError(
             f'--teacher {name} needs weights: give --teacher-params FILE, --teacher-pretrained larq, or the prefix of an exported network '
             f'as --teacher ({error})'
         ) from error
     except (AssertionError, OSError, RuntimeError, TypeError, ValueError, mx.MXNetError) as error:
-        raise UserError(f'--teacher {name} cannot be used: {last_line(error)}') from error
+        raise UserError(f'{flag} {name} cannot be used: {last_line(error)}') from error
     if answer != (1, classes):
-        raise UserError(f'--teacher {name} has outputs of shape {answer[1:]}; the {classes} classes of the data require ({classes},)')
+        raise UserError(f'{flag} {name} has outputs of shape {answer[1:]}; the {classes} classes of the data require ({classes},)')
     return net

@@ -14,7 +14,7 @@ from support.small_networks import initialized, sequence
 
 import model_zoo
 from bmx_melius.errors import UserError
-from bmx_melius.training.objective import Mixup, Objective, Teacher, make_objective
+from bmx_melius.training.objective import Assistants, Mixup, Objective, Teacher, make_objective
 from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import get_model
@@ -52,6 +52,23 @@ def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mi
     np.testing.assert_allclose(gradient, expected[1], rtol=1e-4, atol=1e-5)
     weights = net.collect_params('.*dense.*').values()
     assert all(np.all(weight.grad().asnumpy() == 0) for weight in weights), 'a teacher does not learn'
+
+
+@pytest.mark.parametrize('epoch, second', [(0, 0), (2, 0), (3, 1), (5, 1), (6, 2), (7, 2)])
+def test_assistants_answer_one_after_the_other_and_their_loss_is_weighted_by_difficulty(batch, epoch, second):
+    main, assistants = teacher_net(), [teacher_net() for _ in range(3)]
+    objective = Objective(CLASSES, teacher=Teacher(main, 1.0, 0.0, assistants=Assistants(assistants, num_epochs=8)))
+    images, targets = objective.prepare(*batch, epoch=epoch, batch=0)
+    logits = nd.random.normal(0, 3, shape=(IMAGES, CLASSES))
+    loss, gradient = gradients(lambda logits: objective.loss(images, logits, targets), [logits])
+
+    answers = [net(images).asnumpy().astype(np.float64) for net in (main, assistants[second])]
+    z, y = logits.asnumpy().astype(np.float64), np.eye(CLASSES)[LABELS]
+    both = [objective_in_numpy(z, y, answer, 1.0, 0.0) for answer in answers]
+    exponentials = np.exp([of_one for of_one, _ in both])
+    weights = (exponentials / exponentials.sum(axis=0)).mean(axis=1)
+    np.testing.assert_allclose(loss, sum(weight * of_one for weight, (of_one, _) in zip(weights, both)) / 2, rtol=1e-4)
+    np.testing.assert_allclose(gradient, sum(weight * of_one for weight, (_, of_one) in zip(weights, both)) / 2, rtol=1e-4, atol=1e-5)
 
 
 def test_a_hard_weight_of_zero_uses_only_the_teacher(batch):
@@ -196,3 +213,21 @@ def test_flags_make_their_objective(trained, batch):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)
         assert np.array_equal(prepared.asnumpy(), images.asnumpy()) != mixed
     np.testing.assert_allclose(targets.asnumpy(), np.eye(CLASSES)[LABELS] * 0.9 + 0.1 / CLASSES, rtol=1e-6)
+
+
+def test_flags_name_assistants(trained, batch):
+    run = ['--model', 'meliusnet22', '--save-dir', '/nowhere', '--num-epochs', '4', '--teacher', str(trained[2])]
+
+    def objective_of(*flags):
+        config = parse_options([*run, *flags], model_zoo)
+        return make_objective(trained[0], CLASSES, (3, 8, 8), [mx.cpu()], get_model, **config.pick(make_objective))
+
+    images, logits = nd.random.normal(shape=(IMAGES, 3, 8, 8)), nd.random.normal(shape=(IMAGES, CLASSES))
+    alone, assisted = (objective_of(*flags) for flags in ((), ('--assistants', f'{trained[2]},{trained[2]}')))
+    expected = alone.loss(*alone.prepare(images, batch[1], 3, 0)[:1], logits, batch[1]).asnumpy()
+    found = assisted.loss(*assisted.prepare(images, batch[1], 3, 0)[:1], logits, batch[1]).asnumpy()
+    np.testing.assert_allclose(found, expected / 2, rtol=1e-5)  # of the same teacher twice, each with the weight 1/2
+    with pytest.raises(UserError, match='--assistants /nowhere/net needs weights|--assistants /nowhere/net cannot be used'):
+        objective_of('--assistants', '/nowhere/net')
+    with pytest.raises(UserError, match='--assistants: mine:net is neither'):
+        objective_of('--assistants', 'mine:net')

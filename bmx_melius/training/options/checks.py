@@ -119,6 +119,10 @@ def _check_objective(options):
             f'--hard-weight must be at least 0 and below 1 (at 1 the teacher would have no influence), not {options.hard_weight:g}',
         )
         require_not_negative(options, 'attention_weight')
+        for name in options.assistants or ():
+            require(
+                name and ':' not in name, f'--assistants: {name or "an empty name"} is neither an exported network nor a name of GluonCV'
+            )
     require(not options.attention_weight or options.dtype == 'float32', f'--attention-weight requires --dtype float32, not {options.dtype}')
 
 

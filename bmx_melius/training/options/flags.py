@@ -551,6 +551,13 @@ def _add_objective_flags(group, zoo):
         'or use published weights of SOURCE, without SOURCE of GluonCV; downloaded if they are not in ~/.mxnet/models',
     )
     group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher given by name')
+    group.add_argument(
+        '--assistants',
+        type=_names,
+        metavar='NAME,NAME',
+        help='second teachers, each for an equal part of the epochs (BNext): prefixes of exported networks, or names of GluonCV; '
+        'the loss is the mean of those with both teachers, weighted by their difficulty',
+    )
     group.add_argument('--temperature', type=number, metavar='T', help='temperature of the softmax in the distillation loss (default: 20)')
     group.add_argument(
         '--hard-weight', type=number, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
@@ -562,6 +569,10 @@ def _add_objective_flags(group, zoo):
         help='attention transfer from the teacher: add W times the distances between the normalized spatial attention maps of both '
         'networks at each size of the feature maps; 0: off (default: 0)',
     )
+
+
+def _names(text):
+    return [name.strip() for name in text.split(',')]
 
 
 def _add_output_flags(group):

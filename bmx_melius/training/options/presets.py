@@ -292,6 +292,7 @@ DEPENDENT = {
         'temperature': 20.0,
         'hard_weight': 0.5,
         'attention_weight': 0.0,
+        'assistants': None,
         'teacher_params': None,
         'teacher_pretrained': False,
         'teacher_options': None,

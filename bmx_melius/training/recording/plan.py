@@ -145,8 +145,9 @@ def _describe_objective(options, attention):
         weights = options.class_weight_values
         parts.append(f'weighted by class ({options.class_weights}: {min(weights):.3g} to {max(weights):.3g})')
     if options.teacher:
+        second = f' and, one after the other, of {", ".join(options.assistants)}' if options.assistants else ''
         parts.append(
-            f'and with the answers of {options.teacher} (temperature {options.temperature:g}, hard-weight {options.hard_weight:g})'
+            f'and with the answers of {options.teacher}{second} (temperature {options.temperature:g}, hard-weight {options.hard_weight:g})'
         )
     if attention:
         parts.append(f'and its {attention}')
