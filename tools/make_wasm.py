@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 from commands import install_tools, output_of, run_main
-from native_build import FLAGS, OPERATOR_SOURCES, BuildError, compile_all, engine_jobs, known_instruction_sets
+from native_build import FLAGS, BuildError, compile_all, engine_jobs, is_of_operator, known_instruction_sets
 from other_machine import ROOT
 from wasm_encoding import in_final_encoding
 
@@ -69,7 +69,7 @@ def build_modules(folder: pathlib.Path, objects: pathlib.Path):
     have, has_relaxed = known_instruction_sets(COMPILER), has_relaxed_madd()
     if not have:
         raise UserError(f'{COMPILER[0]} does not support the vectors of WebAssembly: install a newer Emscripten (3.1 or later)')
-    sources = sorted(path for path in SOURCES.rglob('*.cc') if path.name not in OPERATOR_SOURCES)
+    sources = sorted(path for path in SOURCES.rglob('*.cc') if not is_of_operator(path))
     jobs, headers = engine_jobs(sources, have, [*COMPILE_FLAGS, f'-I{SOURCES}']), [*SOURCES.rglob('*.h'), *ALL_OBJECTS_DEPEND_ON]
     parts = compile_all(COMPILER, jobs, headers, objects)
     choice = objects / 'choose_module.js'

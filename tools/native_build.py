@@ -1,7 +1,7 @@
 """Build of the C++ code in ``bmx_melius/csrc``: two shared libraries, compiled by setup.py if there is a compiler.
 
 ``_engine.so``    the engine, independent of Python and MXNet
-``_mxnet_op.so``  the operators for MXNet, from `OPERATOR_SOURCES`, the engine's reader of programs, which also infers
+``_mxnet_op.so``  the operators for MXNet, whose files begin with `OPERATOR_PARTS`, the engine's reader of programs, which also infers
                   shapes (``program``), and the two files of MXNet's extension interface in its wheel
 
 CMakeLists.txt builds the engine as a library for C and C++, by the same rows of compile_flags.txt. Neither description replaces the other:
@@ -33,19 +33,7 @@ except ImportError:  # setuptools before 70.1
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools requires paths relative to setup.py
-OPERATOR_SOURCES = (
-    'mxnet_op.cc',
-    'mxnet_binarize.cc',
-    'mxnet_convolution.cc',
-    'mxnet_normalization.cc',
-    'mxnet_pooling.cc',
-    'normalization_avx2.cc',
-    'normalization_avx512.cc',
-    'training.cc',
-    'training_amx.cc',
-    'training_avx2.cc',
-    'training_avx512.cc',
-)
+OPERATOR_PARTS = 'mxnet', 'training', 'normalization'  # what the names of files of the operators for MXNet begin with; as in CMakeLists.txt
 SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 
@@ -78,6 +66,11 @@ def _module(path):
 ProgressLine = _module(ROOT / 'bmx_melius' / 'reporting.py').ProgressLine
 
 
+def is_of_operator(source):
+    """Return whether a source belongs to the operators for MXNet, not to the engine."""
+    return pathlib.Path(source).stem.partition('_')[0] in OPERATOR_PARTS
+
+
 class BuildError(Exception):
     """A library cannot be built; the message is one line."""
 
@@ -86,8 +79,8 @@ def extensions():
     """Return the two libraries as setuptools extensions, the engine first; `BuildNative` builds them."""
     sources, headers = (sorted(path.relative_to(ROOT) for path in (ROOT / SOURCES).rglob(pattern)) for pattern in ('*.cc', '*.h'))
     depends = [*map(str, headers), 'tools/native_build.py', FLAGS_FILE, 'bmx_melius/_version.py']
-    engine = [str(path) for path in sources if path.name not in OPERATOR_SOURCES]
-    operator = [str(path) for path in sources if path.name in OPERATOR_SOURCES or path.parent.name == SHARED_FOLDER]
+    engine = [str(path) for path in sources if not is_of_operator(path)]
+    operator = [str(path) for path in sources if is_of_operator(path) or path.parent.name == SHARED_FOLDER]
     return [
         Extension('bmx_melius._engine', engine, depends=depends),
         Extension('bmx_melius._mxnet_op', operator, depends=depends),
@@ -230,9 +223,9 @@ def _build_operator(compiler, sources, headers, objects, target):
     openmp = openmp_flags(compiler)
     flags = [*FLAGS, *openmp, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
     # the objects of the shared folder belong to the engine, which has been built before
-    shared = [(source, [*FLAGS, *THREADS]) for source in sources if source.name not in OPERATOR_SOURCES]
+    shared = [(source, [*FLAGS, *THREADS]) for source in sources if not is_of_operator(source)]
     jobs = [
-        *engine_jobs([source for source in sources if source.name in OPERATOR_SOURCES], known_instruction_sets(compiler), flags),
+        *engine_jobs(filter(is_of_operator, sources), known_instruction_sets(compiler), flags),
         *shared,
     ]
     jobs.append((mxnet / 'src' / 'lib_api.cc', [*flags, '-w']))

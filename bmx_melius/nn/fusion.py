@@ -218,7 +218,9 @@ def _replace_pooling(graph):
 def with_fused_normalization(symbol):
     """Return a symbol with the same inputs, values and gradients that uses `NORMALIZATION_OPERATOR`, for training only.
 
-    It updates the moving statistics in the forward pass, MXNet's operator in the backward pass.
+    It updates the moving statistics in the forward pass, as PyTorch does, MXNet's operator in the backward pass. So they change, too, where
+    a backward pass does not reach it: in ``autograd.train_mode()`` without a gradient, or before layers that are the first ones to learn
+    (`fit` with ``freeze`` has global statistics there). A backward pass with ``train_mode=False`` is that of the training.
     """
     if not _kernels():
         return symbol
@@ -230,7 +232,8 @@ def with_fused_normalization(symbol):
         data, gamma, beta, *states = node['inputs']
         # the gradients of variables may have to be added, by these reshapes
         gamma, beta = (
-            [graph.add('Reshape', f'{node["name"]}_{i}', [entry], {'shape': '(-2,)'}), 0, 0] for i, entry in enumerate((gamma, beta))
+            [graph.add('Reshape', f'{node["name"]}_{name}_plain', [entry], {'shape': '(-2,)'}), 0, 0]
+            for name, entry in (('gamma', gamma), ('beta', beta))
         )
         attributes = {name: node['attrs'].get(name, default) for name, default in NORMALIZATION.items()}
         graph.replace(index, NORMALIZATION_OPERATOR, [data, gamma, beta, *states], {**attributes, 'kernels': _kernels()})

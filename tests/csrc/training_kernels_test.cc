@@ -4,6 +4,7 @@
 //     training_kernels_test INSTRUCTION_SET LAYERS
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -21,7 +22,8 @@ int out_size(int size, int kernel, int stride, int pad, int dilation) {
     return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
 }
 
-BinaryTraining random_layer() {
+// `large`: of more pixels than the kernels compute at a time.
+BinaryTraining random_layer(bool large) {
     BinaryTraining layer;
     do {
         layer.images = pick(1, 3);
@@ -29,6 +31,14 @@ BinaryTraining random_layer() {
         layer.filters = pick({1, 16, 32, 33, 64, pick(1, 70), pick(1, 100)});
         layer.height = pick({1, 4, 7, pick(1, 20)});
         layer.width = pick({1, 4, 7, 14, 28, pick(1, 40)});
+        if (large) {
+            const bool wide = toss();
+            layer.images = wide ? 1 : 3;
+            layer.channels = pick(1, 8);
+            layer.filters = wide ? pick(100, 140) : pick(1, 8);
+            layer.height = wide ? 3 : pick(28, 34);
+            layer.width = wide ? pick(300, 700) : pick(28, 44);
+        }
         layer.kernel_h = pick({1, 3, 3, pick(1, 5)});
         layer.kernel_w = pick({1, 3, 3, pick(1, 5)});
         layer.stride_h = pick({1, 1, 2, 3});
@@ -76,14 +86,15 @@ struct Working {  // memory of exactly this size
         if (posix_memalign(&data, 64, bytes)) {
             std::abort();
         }
+        std::memset(data, 0xff, bytes);  // NaN
     }
     ~Working() { std::free(data); }
     Working(const Working&) = delete;
     void* data;
 };
 
-void check_layer(const BinaryTrainingKernels& kernels, const char* name) {
-    const BinaryTraining layer = random_layer();
+void check_layer(const BinaryTrainingKernels& kernels, const char* name, bool large) {
+    const BinaryTraining layer = random_layer(large);
     const Reals x = random_reals(size_t(layer.images) * layer.channels * layer.plane());
     const Reals weight = random_reals(size_t(layer.filters) * layer.channels * layer.taps());
     const Reals outer = random_reals(size_t(layer.filters) * layer.out_pixels());
@@ -107,6 +118,8 @@ void check_layer(const BinaryTrainingKernels& kernels, const char* name) {
     expect_equal(name, "the gradient of x depends on the number of threads", x_gradients[1], x_gradients[0]);
     expect_equal(name, "the gradient of the weight depends on the number of threads", weight_gradients[1],
                  weight_gradients[0]);
+    expect_equal(name, "the gradient of the bias depends on the number of threads", bias_gradients[1],
+                 bias_gradients[0]);
 
     std::vector<int> sums(outer.size());
     std::vector<double> of_x(x.size()), of_weight(weight.size()), of_bias(bias.size());
@@ -157,7 +170,7 @@ int main(int argc, char** argv) {
         return kNotAvailable;
     }
     for (int i = 0; i < std::atoi(argv[2]); i++) {
-        check_layer(*kernels, name.c_str());
+        check_layer(*kernels, name.c_str(), i % 12 == 11);
     }
     return 0;
 }

@@ -27,7 +27,7 @@ SANITIZED_BINARY = (100, 10000)  # each takes long there, and ends at guarded pa
 @pytest.mark.parametrize('build', ['optimized', 'sanitized'])
 @pytest.mark.parametrize('kernels', CASES)
 def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, instruction_set, build_native, long_run):
-    parts = [*KERNEL_PARTS, 'training'] if kernels == 'training' else KERNEL_PARTS
+    parts = [*KERNEL_PARTS, 'training', 'normalization'] if kernels == 'training' else KERNEL_PARTS
     program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', parts, build)
     cases = SANITIZED_BINARY if (kernels, build) == ('binary', 'sanitized') else CASES[kernels]
     command = [program, instruction_set, str(cases[long_run])]

@@ -4,6 +4,8 @@ Gradients of fused convolutions differ from MXNet's by rounding: they are compar
 """
 
 import multiprocessing
+import shutil
+import subprocess
 import threading
 
 import mxnet as mx
@@ -621,6 +623,26 @@ for kernels in KERNELS:
 """.replace('KERNELS', repr(available_kernels()))
     lines = [line for threads in '123' for line in run_python(program, OMP_NUM_THREADS=threads).stdout.splitlines()]
     assert len(lines) == 3 * len(available_kernels()) and len(set(lines)) == 1
+
+
+@needs_convolution
+def test_numbers_of_operators_are_read_in_locales_with_a_decimal_comma(tmp_path):
+    localedef = ['localedef', '-i', 'de_DE', '-f', 'UTF-8', tmp_path / 'de_DE.UTF-8']
+    if not shutil.which('localedef') or subprocess.run(localedef, capture_output=True).returncode > 1:
+        pytest.skip('no locale with a decimal comma can be made')
+    program = """
+import locale, mxnet as mx, bmx_melius as bmx
+locale.setlocale(locale.LC_ALL, LOCALE)
+net = mx.gluon.nn.HybridSequential()
+net.add(mx.gluon.nn.MaxPool2D(1), mx.gluon.nn.BatchNorm(momentum=0.5, epsilon=0.5), bmx.QActivation(threshold=1.5))
+net.initialize(); net.hybridize()
+x = mx.nd.array([[[[2.0, 4.0]]]]); x.attach_grad()
+with mx.autograd.record(): y = net(x)
+y.backward()
+print(net[1].running_mean.data().asscalar(), net[1].running_var.data().asscalar())
+"""
+    outputs = {run_python(program.replace('LOCALE', repr(name)), LOCPATH=str(tmp_path)).stdout for name in ('C', 'de_DE.UTF-8')}
+    assert outputs == {'1.5 1.0\n'}
 
 
 @needs_convolution

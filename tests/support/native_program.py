@@ -16,11 +16,11 @@ sys.path.insert(0, str(ROOT / 'tools'))
 from native_build import (  # noqa: E402, F401
     FLAGS,
     INSTRUCTION_SETS,
-    OPERATOR_SOURCES,
     SAME_RESULTS,
     BuildError,
     find_compiler,
     fresh_object,
+    is_of_operator,
     known_instruction_sets,
     openmp_flags,
     outdated,
@@ -92,7 +92,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     for path, instruction_set in [*_files(parts), *((path, None) for path in own)]:
         if instruction_set is not None and instruction_set not in have:
             continue
-        if path.name in OPERATOR_SOURCES:
+        if is_of_operator(path):
             openmp = openmp_flags(compiler)
         built = fresh_object(path) if of_library else None
         objects.append(built or folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
@@ -127,7 +127,7 @@ def _files(parts):
         part, ending = path.stem.partition('_')[0], path.stem.rpartition('_')[2]
         instruction_set = ending if ending in INSTRUCTION_SETS else None
         names = (path.stem, part) if instruction_set or ending == 'reference' else (path.stem,)
-        if path.name not in OPERATOR_SOURCES if parts is None else set(names) & set(parts):
+        if not is_of_operator(path) if parts is None else set(names) & set(parts):
             yield path, instruction_set
 
 

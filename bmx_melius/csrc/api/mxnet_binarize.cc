@@ -63,7 +63,7 @@ bool triangular(const Attributes& attributes) { return attributes.at("method") =
 
 bool signs(const Attributes& attributes) { return attributes.at("encoding") == "sign"; }
 
-float threshold_of(const Attributes& attributes) { return float(std::stod(attributes.at("threshold"))); }
+float threshold_of(const Attributes& attributes) { return number_of(attributes, "threshold"); }
 
 MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                       const mxnet::ext::OpResource&) {

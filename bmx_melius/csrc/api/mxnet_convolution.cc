@@ -19,6 +19,7 @@
 namespace {
 
 constexpr char kName[] = "bmx_melius_convolution";
+constexpr char kTooLarge[] = "the map is too large; set BMX_MELIUS_FUSION=0, or fewer threads, OMP_NUM_THREADS";
 
 bool has_bias(const Attributes& attributes) { return attributes.at("no_bias") == "0"; }
 
@@ -47,8 +48,8 @@ bmx::BinaryTraining layer_of(const Attributes& attributes, const Sizes& x, const
     layer.dilation_w = dilation.w;
     layer.out_height = out_size(layer.height, layer.kernel_h, stride.h, pad.h, dilation.h);
     layer.out_width = out_size(layer.width, layer.kernel_w, stride.w, pad.w, dilation.w);
-    layer.threshold = float(std::stod(attributes.at("threshold")));
-    layer.scale = float(std::stod(attributes.at("scale")));
+    layer.threshold = number_of(attributes, "threshold");
+    layer.scale = number_of(attributes, "scale");
     layer.counts = attributes.at("counts") == "1";
     layer.triangular = attributes.at("method") == "approx_sign";
     return layer;
@@ -78,7 +79,7 @@ MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* input
     }
     void* memory = working_memory(resource, kernels->forward_bytes(layer, threads));
     if (!memory) {
-        return fail(kName, "the map is too large");
+        return fail(kName, kTooLarge);
     }
     const float* bias = has_bias(attributes) ? (*inputs)[2].data<float>() : nullptr;
     kernels->forward(layer, threads, memory, x.data<float>(), weight.data<float>(), bias, (*outputs)[0].data<float>());
@@ -96,7 +97,7 @@ MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* inpu
     }
     void* memory = working_memory(resource, kernels->backward_bytes(layer, threads));
     if (!memory) {
-        return fail(kName, "the map is too large");
+        return fail(kName, kTooLarge);
     }
     kernels->backward(layer, threads, memory, outer.data<float>(), x.data<float>(), weight.data<float>(),
                       (*outputs)[0].data<float>(), (*outputs)[1].data<float>(),
@@ -121,7 +122,7 @@ MXReturnValue infer_shape(const Attributes& attributes, std::vector<Shape>* inpu
         if (std::max<int64_t>(layer.channels, layer.filters) * layer.images *
                 (layer.plane() + int64_t(layer.out_plane())) >
             most) {
-            return fail(kName, "the map is too large; set BMX_MELIUS_FUSION=0");
+            return fail(kName, kTooLarge);
         }
         outputs->front() = {x[0], weight[0], unsigned(layer.out_height), unsigned(layer.out_width)};
         if (has_bias(attributes)) {

@@ -18,7 +18,7 @@ const bmx::NormalizationKernels* kernels_of(const Attributes& attributes) {
     return bmx::find_normalization(attributes.at("kernels"));
 }
 
-float epsilon_of(const Attributes& attributes) { return std::stof(attributes.at("eps")); }
+float epsilon_of(const Attributes& attributes) { return number_of(attributes, "eps"); }
 
 bmx::Normalization layer_of(const MXTensor& x) {
     bmx::Normalization layer = {int(x.shape[0]), int(x.shape[1]), 1};
@@ -39,7 +39,7 @@ MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* input
     const bmx::ChannelStatistics statistics = {(*outputs)[1].data<float>(), (*outputs)[2].data<float>()};
     kernels->forward(layer, epsilon_of(attributes), x.data<float>(), (*inputs)[1].data<float>(),
                      (*inputs)[2].data<float>(), (*outputs)[0].data<float>(), statistics);
-    const float momentum = std::stof(attributes.at("momentum"));
+    const float momentum = number_of(attributes, "momentum");
     for (int channel = 0; channel < layer.channels; channel++) {
         float &mean = moving_mean.data<float>()[channel], &variance = moving_variance.data<float>()[channel];
         mean = mean * momentum + statistics.mean[channel] * (1 - momentum);

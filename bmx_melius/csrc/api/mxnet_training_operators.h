@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <locale>
+#include <sstream>
 #include <string>
 
 namespace {  // each operator has its own copy
@@ -27,6 +29,14 @@ inline Pair pair_of(const Attributes& attributes, const char* name) {
     Pair result = {0, 0};
     std::sscanf(attributes.at(name).c_str(), "%d,%d", &result.h, &result.w);
     return result;
+}
+
+inline float number_of(const Attributes& attributes, const char* name) {
+    std::istringstream text(attributes.at(name));
+    text.imbue(std::locale::classic());  // std::stof would expect the decimal point of the program's locale
+    double result = 0;
+    text >> result;
+    return float(result);
 }
 
 // Whether MXNet knows all sizes. If it does not, it infers shapes again when it knows more.

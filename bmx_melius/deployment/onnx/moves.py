@@ -127,7 +127,7 @@ def selected_positions(evaluator, name, is_map):
     lines = np.split(numbers, np.cumsum(counts)[:-1], axis=2)
     (first, *others), cone = [line.reshape(shape) for line, shape in zip(lines, before)], Cone(sources[0], operators)
     found, opposite = (evaluator.moved(cone, name, sign * first, dict(zip(sources[1:], (sign * x for x in others)))) for sign in (1, -1))
-    if (found != -opposite).any():
+    if not found.size or (found != -opposite).any() or not found.all():
         return None  # constants are among its elements
     images, selected, places = np.unravel_index(found.astype(np.int64).reshape(batch, after[1], -1) - 1, numbers.shape)
     begin = int(selected[0, 0, 0])

@@ -669,7 +669,7 @@ class _Sequences:
             return True
         if kind == 'Gather':
             axis, index = operator.attributes.get('axis', 0) % len(shape), self._evaluator.constant(operator.inputs[1])
-            if index is None or index.ndim > 1:
+            if index is None or index.ndim > 1 or not index.size:
                 return False
             if index.size != 1 and shape[axis] == 1:
                 return self._repeat(operator, view)

@@ -11,6 +11,7 @@ from bmx_melius.deployment.onnx import export
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.deployment.runtime.packed_files import read_packed
+from bmx_melius.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('without_trial')
 
@@ -54,6 +55,9 @@ CONSTANTS = {
     **{f'axis{number}': np.array([number]) for number in range(4)},
     **{f'number{number}': np.array(number) for number in range(3)},
     'start': np.array([0]),
+    'zero_row': np.zeros((1, CHANNELS, 1, WIDTH), np.float32),
+    'nothing': np.zeros(0, np.int64),
+    'fifth': np.array([5]),
     'place': np.array([1]),
     'end': np.array([1 << 40]),
     'quarters': np.array([4, 4, 4, 4]),
@@ -165,16 +169,16 @@ def of_maps(nodes):
 CASES = {**NETWORKS, **{f'{name}, {of.__name__}': of([*BEGIN, *nodes]) for name, nodes in ROLLED.items() for of in (of_maps, of_sequences)}}
 
 
-def model_of(case, batch=1):
+def model_of(nodes, batch=1):
     constants = {**CONSTANTS, 'kernel': signs(CHANNELS, CHANNELS, 3, 3)}
-    used = {name for each in CASES[case] for name in each.input}
-    return make(CASES[case], {name: array for name, array in constants.items() if name in used}, {'x': (batch, 4, HEIGHT, WIDTH)})
+    used = {name for each in nodes for name in each.input}
+    return make(nodes, {name: array for name, array in constants.items() if name in used}, {'x': (batch, 4, HEIGHT, WIDTH)})
 
 
 @pytest.fixture(params=CASES)
 def network(request, tmp_path):
     """The model of a case and the prefix of what it is imported as, with each node compared with ONNX Runtime."""
-    model = model_of(request.param)
+    model = model_of(CASES[request.param])
     (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
     report = bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed')
     assert report.binary_layers == 1 and report.conversion.verification.largest_deviation < 1e-5
@@ -193,7 +197,7 @@ def test_each_image_has_the_result_of_onnx_runtime(network):
 
 @pytest.mark.parametrize('case', ['windows with merged tokens, expanded', 'windows with merged tokens, tiled', 'windows alone'])
 def test_the_windows_of_two_images_stay_apart(case, tmp_path):
-    model, x = model_of(case, batch=2), normal(2, 4, HEIGHT, WIDTH)
+    model, x = model_of(CASES[case], batch=2), normal(2, 4, HEIGHT, WIDTH)
     (tmp_path / 'net.onnx').write_bytes(model.SerializeToString())
     bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed')
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=['CPUExecutionProvider'])
@@ -216,7 +220,25 @@ def test_c_has_the_bits_of_the_engine_and_onnx_its_results(network, tmp_path):
 def test_parts_of_channels_that_are_rolled_are_gathered_and_not_convolved(tmp_path):
     for case in CASES:
         if case.startswith('rows and columns'):
-            (tmp_path / 'net.onnx').write_bytes(model_of(case).SerializeToString())
+            (tmp_path / 'net.onnx').write_bytes(model_of(CASES[case]).SerializeToString())
             bmx.import_onnx(tmp_path / 'net.onnx', tmp_path / 'packed')
             names = [operation.name for operation in read_packed(tmp_path / 'packed')[0].operations]
             assert names.count('gather') >= 3 and names.count('conv') == 1 + ('binary_conv' not in names), case
+
+
+def write(nodes, path):
+    path.write_bytes(model_of(nodes).SerializeToString())
+    return path
+
+
+def test_a_row_of_constants_beside_those_of_two_maps_is_refused_with_a_message(tmp_path):
+    rows = [node('Concat', 'b a zero_row', 'longer', axis=2), node('Slice', 'longer fifth end axis2', 'y0')]
+    with pytest.raises(UserError, match='it concatenates constants'):
+        bmx.import_onnx(write(of_maps([*BEGIN, *rows]), tmp_path / 'net.onnx'), tmp_path / 'packed')
+
+
+def test_the_choice_of_no_token_is_imported(tmp_path):
+    none = [node('Gather', 'c nothing', 'none', axis=1), node('Concat', 'c none', 'all', axis=1)]
+    nodes = [*BEGIN, *SPLIT, *attention('w', 'c'), *none, *reverse('all', 'y')]
+    report = bmx.import_onnx(write(nodes, tmp_path / 'net.onnx'), tmp_path / 'packed')
+    assert report.conversion.verification.largest_deviation < 1e-5

@@ -62,9 +62,10 @@ class Elements {
         offsets_[count_++] = 0;
     }
 
+    // The offset of the first element, if it has the first lane.
     int first() const { return starts_[0]; }
 
-    // The elements, and 0 in the lanes after them.
+    // The elements, and 0 in the lanes after them. Lanes between them have any number.
     Floats load(const float* base) const {
         if (runs_ > kMostRuns) {
             return gather_lanes(first_lanes(count_), base, offsets_);
@@ -86,8 +87,8 @@ class Elements {
     static constexpr int kMostRuns = 6;  // that are loaded faster than single elements
 
     int count_ = 0, runs_ = 0;
-    int next_ = -1;       // the offset that continues the last run
-    int starts_[kLanes];  // minus the lane of the first element
+    int next_ = -1;            // the offset that continues the last run
+    int starts_[kLanes] = {};  // minus the lane of the first element
     Mask masks_[kLanes];
     int offsets_[kLanes] = {};
 };

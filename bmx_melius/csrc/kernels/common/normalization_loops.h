@@ -10,11 +10,11 @@ namespace {
 
 constexpr int kPartialSums = 16;
 
-// Returns the sums of both terms(i) of the elements from 0 to `count`.
 struct Sums {
     double first, second;
 };
 
+// Returns the sums of two terms of each of `count` elements: terms(i, first, second) adds those of element i.
 template <class Terms>
 [[gnu::always_inline]] inline Sums sums_of(ptrdiff_t count, const Terms& terms) {
     float first[kPartialSums] = {}, second[kPartialSums] = {};

@@ -2,7 +2,7 @@
 // the remaining error; x = x0 + x1 + x2, |x1| <= 2^-8 |x|, |x2| <= 2^-16 |x|.
 //
 // AMX treats parts below 2^-126 as 0, so that numbers below 2^-110 lose their last bits. Infinities, and numbers that
-// round to them (from 3.39e38), become NaN. NaN remains NaN.
+// round to them (from 3.39e38), become NaN. NaN remains NaN, and may become part of its pair.
 #pragma once
 #include <immintrin.h>
 

@@ -238,10 +238,10 @@ void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory,
                       const float* outer, const float* x, float* gradient) {
     const Line& line = memory.line;
     const ptrdiff_t part = ptrdiff_t(line.pixels) * kTileRowBytes;
-    const int highest = down.at.empty() ? 0 : *std::min_element(down.at.begin(), down.at.end());
+    const int first_row = down.at.empty() ? 0 : *std::min_element(down.at.begin(), down.at.end());
     if (!down.at.empty()) {
-        const int lowest = *std::max_element(down.at.begin(), down.at.end());
-        make_line(layer, line, image, begin + highest, end + lowest, outer, line_begin);
+        const int last_row = *std::max_element(down.at.begin(), down.at.end());
+        make_line(layer, line, image, begin + first_row, end + last_row, outer, line_begin);
     }
     Results results(layer);
     alignas(64) uint8_t unused[kTileBytes];
@@ -254,7 +254,7 @@ void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory,
             for (size_t j = 0; j < columns.taps.size(); j++) {
                 const int tap = down.taps[i] * layer.kernel_w + columns.taps[j];
                 numbers.push_back(line_begin +
-                                  (line.before + ptrdiff_t(down.at[i] - highest) * line.pitch + columns.at[j]) *
+                                  (line.before + ptrdiff_t(down.at[i] - first_row) * line.pitch + columns.at[j]) *
                                       kTileRowBytes);
                 signs.push_back(memory.signs + ptrdiff_t(tap) * layer.words() * line.chunks * kSignBytes);
             }
