@@ -360,6 +360,28 @@ float sum_of_filter(const BinaryTraining& layer, const float* outer, int filter)
     return float(sum);
 }
 
+// Stores the gradients of the weight, from the sums of products sum_of(filter, channel, tap) of the gradient of the
+// result with bits, and of the bias, if there is one. Called by all threads.
+template <class SumOf>
+void store_gradients_of_filters(const BinaryTraining& layer, const float* outer, const SumOf& sum_of,
+                                float* weight_gradient, float* bias_gradient) {
+    const int taps = layer.taps();
+#pragma omp for schedule(static)
+    for (int filter = 0; filter < layer.filters; filter++) {
+        const float sum = sum_of_filter(layer, outer, filter);
+        if (bias_gradient) {
+            bias_gradient[filter] = sum;
+        }
+        const float of_count = layer.counts ? 0.5f * sum : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
+        for (int channel = 0; channel < layer.channels; channel++) {
+            for (int tap = 0; tap < taps; tap++) {
+                weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
+                    sum_of(filter, channel, tap) - of_count;
+            }
+        }
+    }
+}
+
 size_t forward_bytes(const BinaryTraining& layer, int threads) { return ForwardMemory(layer, threads, nullptr).size; }
 
 void forward(const BinaryTraining& layer, int threads, void* working, const float* x, const float* weight,

@@ -411,7 +411,6 @@ size_t backward_bytes(const BinaryTraining& layer, int threads) { return Backwar
 void backward(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
               const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {
     const BackwardMemory memory(layer, threads, working);
-    const int taps = layer.taps();
     bool finite = true;
 #pragma omp parallel num_threads(threads)
     {
@@ -428,26 +427,13 @@ void backward(const BinaryTraining& layer, int threads, void* working, const flo
             add_chunk(layer, memory, Chunk(layer, memory, begin), outer);
         }
         _tile_release();
-#pragma omp for schedule(static)
-        for (int filter = 0; filter < layer.filters; filter++) {
-            const float sum = sum_of_filter(layer, outer, filter);
-            if (bias_gradient) {
-                bias_gradient[filter] = sum;
-            }
-            const float of_count =
-                layer.counts ? 0.5f * sum : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
-            for (int channel = 0; channel < layer.channels; channel++) {
-                const int strip = channel % 32 / kLanes, row_tile = filter % kBlock / kTileRows;
-                for (int tap = 0; tap < taps; tap++) {
-                    const ptrdiff_t part = ptrdiff_t(tap) * layer.words() + channel / 32;
-                    const float* tiles = memory.sums + (filter / kBlock * memory.parts + part) * kSumElements;
-                    weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
-                        tiles[((strip * kRowTiles + row_tile) * kTileRows + filter % kTileRows) * kLanes +
-                              channel % kLanes] -
-                        of_count;
-                }
-            }
-        }
+        const auto sum_of = [&](int filter, int channel, int tap) {
+            const ptrdiff_t part = ptrdiff_t(tap) * layer.words() + channel / 32;
+            const float* tiles = memory.sums + (filter / kBlock * memory.parts + part) * kSumElements;
+            const int tile = channel % 32 / kLanes * kRowTiles + filter % kBlock / kTileRows;
+            return tiles[(tile * kTileRows + filter % kTileRows) * kLanes + channel % kLanes];
+        };
+        store_gradients_of_filters(layer, outer, sum_of, weight_gradient, bias_gradient);
     }
 }
 

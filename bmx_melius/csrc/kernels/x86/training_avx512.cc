@@ -345,7 +345,7 @@ size_t backward_bytes(const BinaryTraining& layer, int threads) { return Backwar
 void backward(const BinaryTraining& layer, int threads, void* working, const float* outer, const float* x,
               const float* weight, float* x_gradient, float* weight_gradient, float* bias_gradient) {
     const BackwardMemory memory(layer, threads, working);
-    const int taps = layer.taps(), columns = memory.columns;
+    const int columns = memory.columns;
     const Positions windows = memory.map.windows(layer);
     const Positions outputs(1, layer.out_plane(), layer.filters * layer.out_plane(), 0, 1);
     bool finite = true;
@@ -362,21 +362,10 @@ void backward(const BinaryTraining& layer, int threads, void* working, const flo
         for (int begin = 0; begin < layer.out_pixels(); begin += memory.chunk) {
             add_chunk(layer, memory, thread, windows, outputs, begin, outer);
         }
-#pragma omp for schedule(static)
-        for (int filter = 0; filter < layer.filters; filter++) {
-            const float sum = sum_of_filter(layer, outer, filter);
-            if (bias_gradient) {
-                bias_gradient[filter] = sum;
-            }
-            const float of_count =
-                layer.counts ? 0.5f * sum : 0;  // the count is (h + n) / 2 with h = 2 sum(u s) - sum(s)
-            for (int channel = 0; channel < layer.channels; channel++) {
-                for (int tap = 0; tap < taps; tap++) {
-                    weight_gradient[(ptrdiff_t(filter) * layer.channels + channel) * taps + tap] =
-                        memory.sums[ptrdiff_t(filter) * columns + tap * memory.vectors * kLanes + channel] - of_count;
-                }
-            }
-        }
+        const auto sum_of = [&](int filter, int channel, int tap) {
+            return memory.sums[ptrdiff_t(filter) * columns + tap * memory.vectors * kLanes + channel];
+        };
+        store_gradients_of_filters(layer, outer, sum_of, weight_gradient, bias_gradient);
     }
 }
 
