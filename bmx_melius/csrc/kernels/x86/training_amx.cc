@@ -47,6 +47,23 @@ inline void store_sums(uint8_t* to) {
     store_tile<3>(to + 3 * kTileBytes);
 }
 
+constexpr uint32_t kOne = 0x3f80, kMinusOne = 0xbf80;  // bfloat16
+
+// Makes two tiles, each of 16 pairs of words and 16 channels, of kDepth words of 32 channels: the bfloat16 `zero` for a
+// bit that is 0, zero ^ flip for one that is 1.
+[[gnu::always_inline]] inline void expand_bits(const uint32_t* words, uint32_t zero, uint32_t flip, uint8_t* to) {
+    const __m512i zeros = _mm512_set1_epi32(int(zero << 16 | zero));
+    for (int half = 0; half < 2; half++) {
+        for (int row = 0; row < kTileRows; row++, to += kTileRowBytes) {
+            const __mmask16 low = __mmask16(words[row] >> 16 * half);
+            const __mmask16 high = __mmask16(words[row + kTileRows] >> 16 * half);
+            const __m512i first = _mm512_mask_xor_epi32(zeros, low, zeros, _mm512_set1_epi32(int(flip)));
+            const __m512i both = _mm512_mask_xor_epi32(first, high, first, _mm512_set1_epi32(int(flip << 16)));
+            _mm512_store_si512(to, both);
+        }
+    }
+}
+
 // --- working memory --------------------------------------------------------------------------------------------------
 
 // Rows of the gradient of the result, or of some of them, as one line of pixels. Zeros follow each row, as many as
@@ -127,21 +144,10 @@ struct BackwardMemory {
 void make_signs(const BinaryTraining& layer, const BackwardMemory& memory, const float* weight) {
     const int chunks = memory.line.chunks;
     pack_filters(layer, chunks * kDepth, weight, memory.words);
-    const __m512i minus_one = _mm512_set1_epi32(int(0xbf80bf80));
 #pragma omp for schedule(static)
     for (int tiles = 0; tiles < memory.parts * chunks; tiles++) {
-        const uint32_t* words = memory.words + ptrdiff_t(tiles) * kDepth;
-        uint8_t* to = memory.signs + ptrdiff_t(tiles) * kSignBytes;
-        for (int half = 0; half < 2; half++) {
-            for (int row = 0; row < kTileRows; row++, to += kTileRowBytes) {
-                const __mmask16 low = __mmask16(words[row] >> 16 * half);
-                const __mmask16 high = __mmask16(words[row + kTileRows] >> 16 * half);
-                const __m512i low_flips = _mm512_maskz_mov_epi32(low, _mm512_set1_epi32(0x8000));
-                const __m512i flips =
-                    _mm512_mask_or_epi32(low_flips, high, low_flips, _mm512_set1_epi32(int(1u << 31)));
-                _mm512_store_si512(to, _mm512_xor_si512(minus_one, flips));
-            }
-        }
+        expand_bits(memory.words + ptrdiff_t(tiles) * kDepth, kMinusOne, kOne ^ kMinusOne,
+                    memory.signs + ptrdiff_t(tiles) * kSignBytes);
     }
 }
 
@@ -365,18 +371,6 @@ void collect_windows(const BinaryTraining& layer, const BackwardMemory& memory, 
     }
 }
 
-// Makes two tiles, each of 16 pairs of pixels and 16 channels, of the bits of kDepth pixels.
-inline void make_bits(const uint32_t* pixels, uint8_t* to) {
-    for (int half = 0; half < 2; half++) {
-        for (int row = 0; row < kTileRows; row++, to += kTileRowBytes) {
-            const __mmask16 low = __mmask16(pixels[row] >> 16 * half);
-            const __mmask16 high = __mmask16(pixels[row + kTileRows] >> 16 * half);
-            const __m512i ones = _mm512_maskz_mov_epi32(low, _mm512_set1_epi32(0x3f80));
-            _mm512_store_si512(to, _mm512_mask_or_epi32(ones, high, ones, _mm512_set1_epi32(0x3f800000)));
-        }
-    }
-}
-
 // Adds the products of a chunk of pixels. Called by all threads.
 void add_chunk(const BinaryTraining& layer, const BackwardMemory& memory, const Chunk& chunk, const float* outer) {
     make_numbers(layer, memory, chunk, outer);
@@ -388,10 +382,10 @@ void add_chunk(const BinaryTraining& layer, const BackwardMemory& memory, const 
         const uint8_t* numbers = memory.numbers + ptrdiff_t(task / memory.parts) * memory.steps * kNumberBytes;
         const uint32_t* windows = memory.windows + ptrdiff_t(task % memory.parts) * memory.steps * kDepth;
         clear_sums();
-        make_bits(windows, bits[0]);
+        expand_bits(windows, 0, kOne, bits[0]);
         for (int step = 0; step < chunk.steps; step++) {
             if (step + 1 < chunk.steps) {
-                make_bits(windows + (step + 1) * kDepth, bits[(step + 1) % 2]);
+                expand_bits(windows + (step + 1) * kDepth, 0, kOne, bits[(step + 1) % 2]);
             }
             add_products(numbers + ptrdiff_t(step) * kNumberBytes, kRowTiles * kTileBytes, bits[step % 2]);
             if (step % kStoreEvery == kStoreEvery - 1) {
