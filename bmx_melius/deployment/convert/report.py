@@ -130,10 +130,9 @@ class Report:
             if found.engine
             else 'not verified with the engine, which has not been compiled'
         )
-        return (
-            f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
-            f'(most at {found.deviating_node or "none"})' + (f'\n{engine}' if found.engine != '' else '')
-        )
+        where = f' (most at {found.deviating_node})' if found.deviating_node else ''
+        values = f'{binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one{where}'
+        return f'verified on a sample: {values}' + (f'\n{engine}' if found.engine != '' else '')
 
 
 def _by_bits(layers):

@@ -223,7 +223,9 @@ def _with_channels_second(evaluator):
 def _read_back(model, exported, changes_layers, input_spec, class_names):
     """Write the program that `export-onnx` stored in a model."""
     if changes_layers:
-        raise UserError(f'{model.path} has layers of 8-bit integers: import it without half (--half) and calibration (--int8)')
+        raise UserError(
+            f'{model.path} contains its program, whose layers are not converted: import it without half (--half) and calibration (--int8)'
+        )
     program, order = stored_program(model.proto, model.path)
     symbol, arrays, found, report = read_back(model, program, order)
     values = program.values()

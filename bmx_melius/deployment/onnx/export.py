@@ -88,10 +88,10 @@ def verify(model, program, inputs):
     import onnxruntime
 
     names = value_names(program, [node.name for node in model.graph.input])
-    observed, lowest = onnx.ModelProto(), np.float32(0)  # what clear bits are
+    observed = onnx.ModelProto()
     observed.CopyFrom(model)
     if any(map(qonnx.is_quantizer, model.graph.node)):
-        observed, lowest = qonnx.without_quantizers(onnx, observed, 'the model'), np.float32(-1)
+        observed = qonnx.without_quantizers(onnx, observed, 'the model')
     del observed.graph.output[:]
     observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(inputs) :])
     options = onnxruntime.SessionOptions()
@@ -103,7 +103,8 @@ def verify(model, program, inputs):
         given = [values[source] > 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
         expected, found = reference.apply(operation, given).astype(np.float32), values[number]
         if kinds[number].kind == BITS_KIND:
-            expected = np.where(expected > 0, np.float32(1), lowest)
+            clear = np.float32(-1 if (found < 0).any() else 0)  # as in models of QONNX, and in others
+            expected = np.where(expected > 0, np.float32(1), clear)
         exact = BITS_KIND in (*operation.row.kinds, kinds[number].kind)
         difference = 0.0 if np.array_equal(found, expected) else np.inf if exact else _difference(operation, given, expected, found)
         if not difference <= TOLERANCE:
@@ -184,7 +185,7 @@ class ModelBuilder:
             of_source = self._values[operation.inputs[0]]
             self._label = self._names[number]
             arguments = {**operation.attributes, **operation.arrays}
-            self._operation, convert = operation, self.forms.get(operation.name)
+            self._operation, self._result, convert = operation, self._values[number], self.forms.get(operation.name)
             if convert is None:
                 raise UserError(f'{operation.name} (operation {number - len(inputs)}) has no form in ONNX: build the network without it')
             if of_source.flat and operation.name in self.flat_forms:
@@ -211,8 +212,13 @@ class ModelBuilder:
             opset_imports=[helper.make_opsetid('', OPSET), *(helper.make_opsetid(domain, 1) for domain in self.domains)],
         )
         self._onnx.checker.check_model(model)
-        store_program(model, self._program, range(len(self._program.outputs)) if output_order is None else output_order)
+        if not all(map(self._is_recognized, self._program.operations)):
+            store_program(model, self._program, range(len(self._program.outputs)) if output_order is None else output_order)
         return model
+
+    def _is_recognized(self, operation):
+        """Return whether an import recognizes the operation in what this builder makes of it."""
+        return operation.row.recognized and not operation.row.is_integer_layer
 
     def _on_maps(self, convert, value, x, **arguments):
         """Return what a form for maps returns for a flat value."""
@@ -222,6 +228,16 @@ class ModelBuilder:
     def _sizes(self, name, value):
         """Return the sizes of an input or output: numbers, and names of open ones."""
         return ['batch', value.channels] if value.flat else ['batch', value.channels, f'{name}_height', f'{name}_width']
+
+    def _sizes_like(self, value, x, channels=None, scales=(1, 1)):
+        """Return the sizes of a map as `x`, which is `value`: with other channels, if given, and height and width times `scales`."""
+        sizes = self._add('Shape', x)
+        if scales != (1, 1):
+            sizes = self._add('Mul', sizes, self._constant('scales', np.array([1, 1, *scales])))
+        if channels in (None, value.channels):
+            return sizes
+        batch, size = (self._add('Slice', sizes, *(self._constant(name, np.array([n])) for name, n in ends)) for ends in _AROUND_CHANNELS)
+        return self._add('Concat', batch, self._constant('channels', np.array([channels])), size, axis=0)
 
     def _add(self, operator, *inputs, **attributes):
         """Add a node and return the name of its result."""
@@ -393,20 +409,19 @@ class ModelBuilder:
         return self._add('Mul', x, self._affine(share, 0.5, 0.5))
 
     @_FORMS.of('upsample')
-    def upsample(self, _, x, scale_h, scale_w, repeat):
+    def upsample(self, value, x, scale_h, scale_w, repeat):
         """Insert axes after height and width, pad or repeat along these, and join them with the axes before."""
         wide = self._add('Unsqueeze', x, self._constant('axes', np.array([3, 5])))
         if repeat:
             wide = self._add('Tile', wide, self._constant('repeats', np.array([1, 1, 1, scale_h, 1, scale_w])))
         else:
             wide = self._add('Pad', wide, self._constant('pads', np.array([0] * 6 + [0, 0, 0, scale_h - 1, 0, scale_w - 1])))
-        shape = self._add('Shape', x)
-        sizes = self._add('Mul', shape, self._constant('scales', np.array([1, 1, scale_h, scale_w])))
-        y = self._add('Reshape', wide, sizes)
-        if repeat:
-            return y
-        end = self._add('Sub', sizes, self._constant('last', np.array([0, 0, scale_h - 1, scale_w - 1])))
-        return self._add('Slice', y, self._constant('begin', np.zeros(4, np.int64)), end)
+        y = self._add('Reshape', wide, self._sizes_like(value, x, scales=(scale_h, scale_w)))
+        for axis, scale in enumerate((scale_h, scale_w), 2):
+            if not repeat and scale > 1:
+                ends = (self._constant(name, np.array([number])) for name, number in (('begin', 0), ('end', 1 - scale), ('axis', axis)))
+                y = self._add('Slice', y, *ends)
+        return y
 
     @_FORMS.of('global_max_pool')
     def global_max_pool(self, _, x):
@@ -414,13 +429,12 @@ class ModelBuilder:
 
     @_FORMS.of('normalize')
     def normalize(self, value, x, groups, by_position, eps):
-        shape = self._add('Shape', x)
         parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
         axes = [2] if by_position else [2, 3]
         difference = self._add('Sub', parts, self._add('ReduceMean', parts, axes=axes, keepdims=1))
         variance = self._add('ReduceMean', self._add('Mul', difference, difference), axes=axes, keepdims=1)
         deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
-        return self._add('Reshape', self._add('Div', difference, deviation), shape)
+        return self._add('Reshape', self._add('Div', difference, deviation), self._sizes_like(value, x))
 
     @_FORMS.of('transpose')
     def transpose(self, value, x, height, width):
@@ -435,22 +449,20 @@ class ModelBuilder:
     @_FORMS.of('matmul')
     def matmul(self, value, x, y, heads, positions, transposed):
         """Multiply the matrices with the channels as rows: of the result, too."""
-        size = self._add('Shape', x)
         rows = self._add('Reshape', x, self._constant('sizes', np.array([0, heads, value.channels // heads, -1])))
         others = self._add('Reshape', y, self._constant('sizes', np.array([0, heads, -1, positions])))
         others = self._add('Transpose', others, perm=[0, 1, 3, 2]) if transposed else others
-        return self._add('Reshape', self._add('MatMul', others, rows), self._with_channels(size))
+        return self._add('Reshape', self._add('MatMul', others, rows), self._sizes_like(value, x, self._result.channels))
 
     @_FORMS.of('row_matmul')
     def row_matmul(self, value, x, y, heads, positions, transposed):
         """Multiply the matrices of each row likewise, with the rows before the groups of channels."""
-        shape = self._add('Shape', x)
         rows = [self._constant('sizes', np.array([0, heads, channels // heads, value.height, -1])) for channels in self._operand_channels()]
         left, right = (self._add('Reshape', *pair) for pair in zip((x, y), rows))
         left = self._add('Transpose', left, perm=[0, 3, 1, 2, 4])
         right = self._add('Transpose', right, perm=[0, 3, 1, 4, 2] if transposed else [0, 3, 1, 2, 4])
         product = self._add('Transpose', self._add('MatMul', right, left), perm=[0, 2, 3, 1, 4])
-        return self._add('Reshape', product, self._with_channels(shape))
+        return self._add('Reshape', product, self._sizes_like(value, x, self._result.channels))
 
     def _operand_channels(self):
         return [self._values[number].channels for number in self._operation.inputs]
@@ -461,11 +473,6 @@ class ModelBuilder:
         lines = [self._add('Reshape', x, sizes) for x in inputs]
         line = lines[0] if len(lines) == 1 else self._add('Concat', *lines, axis=2)
         return self._add('Gather', line, self._constant('places', places.clip(0, positions - 1).astype(np.int64)), axis=2)
-
-    def _with_channels(self, shape):
-        """Return the shape of a map with other channels: those that the elements suffice for."""
-        batch, sizes = (self._add('Slice', shape, *(self._constant(name, np.array([n])) for name, n in ends)) for ends in _AROUND_CHANNELS)
-        return self._add('Concat', batch, self._constant('channels', np.array([-1])), sizes, axis=0)
 
     @_FORMS.of('embedding')
     def embedding(self, value, x, rows, features, half, table):
@@ -478,9 +485,8 @@ class ModelBuilder:
 
     @_FORMS.of('softmax')
     def softmax(self, value, x, groups):
-        shape = self._add('Shape', x)
         parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
-        return self._add('Reshape', self._add('Softmax', parts, axis=2), shape)
+        return self._add('Reshape', self._add('Softmax', parts, axis=2), self._sizes_like(value, x))
 
     @_FORMS.of('maximum')
     def maximum(self, _, x, y):

@@ -66,7 +66,6 @@ class _QonnxBuilder(ModelBuilder):
 
     def build(self, input_names, output_order):
         model = super().build(input_names, output_order)
-        del model.metadata_props[:]  # no program: the import recognizes the layers of these models
         computed = self._onnx.ModelProto()
         computed.CopyFrom(model)
         inferred = self._onnx.shape_inference.infer_shapes(qonnx.without_quantizers(self._onnx, computed, 'the model'), data_prop=True)
@@ -74,8 +73,20 @@ class _QonnxBuilder(ModelBuilder):
         model.graph.value_info.extend(value for value in inferred.graph.value_info if value.name in kept)
         return model
 
+    def _is_recognized(self, operation):
+        return operation.row.recognized or operation.name in _FORMS
+
     def _sizes(self, name, value):
         return [1, value.channels] if value.flat else [1, value.channels, value.height, value.width]
+
+    def _sizes_like(self, value, x, channels=None, scales=(1, 1)):
+        sizes = [value.height * scales[0], value.width * scales[1]]
+        return self._constant('sizes', np.array([1, channels or value.channels, *sizes]))
+
+    def _add(self, operator, *inputs, **attributes):
+        """Add a node, with each input once: the cleanup of qonnx renames only the first of equal inputs of a node."""
+        different = [super(_QonnxBuilder, self)._add('Identity', x) if x in inputs[:number] else x for number, x in enumerate(inputs)]
+        return super()._add(operator, *different, **attributes)
 
     def _bipolar(self, x):
         return self._add('BipolarQuant', x, self._constant('one', np.float32(1)), domain=self.domains[0])
@@ -124,12 +135,6 @@ class _QonnxBuilder(ModelBuilder):
         if not offset.any():
             return y
         return self._add('Add', y, self._constant('offset', (offset / (1 << OFFSET_SHIFT)).astype(np.float32).reshape(-1, 1, 1)))
-
-    @_FORMS.of('concat')
-    def concat(self, _, *inputs):
-        """Concatenate values, each once: the cleanup of qonnx renames only the first of equal inputs of a node."""
-        different = [self._add('Identity', x) if x in inputs[:number] else x for number, x in enumerate(inputs)]
-        return self._add('Concat', *different, axis=1)
 
     @_FORMS.of('threshold')
     def threshold(self, value, x, threshold, flip):

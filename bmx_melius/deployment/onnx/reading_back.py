@@ -1,4 +1,4 @@
-"""Import of the models that `export-onnx` makes of programs with layers of 8-bit integers: the program itself, compared with the model."""
+"""Import of the models that contain the program which `export-onnx` made them of: the program itself, compared with the model."""
 
 import numpy as np
 
@@ -31,8 +31,8 @@ def read_back(model, program, order):
         If the model computes something else than the program.
     """
     names, random = list(model.inputs), np.random.RandomState(0)
-    sizes = [(2, value.channels) if value.flat else (2, value.channels, value.height, value.width) for value in program.inputs]
-    sample = [random.normal(size=size).astype(np.float32) for size in sizes]
+    batch = model.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 2
+    sample = [random.normal(size=(batch, *value.shape)).astype(np.float32) for value in program.inputs]
     try:
         deviation = verify(model.proto, program, sample)
     except UserError as error:
@@ -52,7 +52,7 @@ def read_back(model, program, order):
     binary = sum(not layer.reason for layer in layers)
     values = program.values()[len(names) :]
     verification = Verification('ONNX Runtime', binary, largest_deviation=deviation, engine='')
-    verification.floats = sum(2 * value.channels * value.height * value.width for value in values)
+    verification.floats = sum(batch * value.channels * value.height * value.width for value in values)
     report = Report(1, binary, {}, [], [], [], False, verification)
     symbol, arrays = _symbol(program, names, order)
     return symbol, arrays, layers, report

@@ -1,7 +1,7 @@
-"""Programs with layers of 8-bit integers in the metadata of the ONNX models that are made of them.
+"""Programs in the metadata of the ONNX models that are made of them, where an import could not tell the operations from the operators.
 
-Operators of ONNX compute their results exactly, but in many steps of 64-bit integers, from which the layers could not be told. An import
-compares the stored program with the model, operation by operation.
+Layers of 8-bit integers are computed exactly, but in many steps of 64-bit integers, and sequences with reshaped and transposed values. An
+import compares the stored program with the model, operation by operation.
 """
 
 import base64
@@ -18,10 +18,9 @@ _KEY = 'bmx_melius_program'
 
 
 def store_program(model, program, output_order):
-    """Store a program in a model that was made of it, if it has layers of 8-bit integers. `output_order` is the order in the model."""
-    if any(operation.row.is_integer_layer for operation in program.operations):
-        words = base64.b64encode(program.to_words().astype('<i4').tobytes()).decode()
-        model.metadata_props.add(key=_KEY, value=json.dumps({'words': words, 'outputs': list(output_order)}))
+    """Store a program in a model that was made of it. `output_order` is the order in the model."""
+    words = base64.b64encode(program.to_words().astype('<i4').tobytes()).decode()
+    model.metadata_props.add(key=_KEY, value=json.dumps({'words': words, 'outputs': list(output_order)}))
 
 
 def stored_program(proto, path):

@@ -103,6 +103,9 @@ class OperationType:
         Whether it replaces negative numbers by 0 and keeps all others.
     on_maps : bool
         Whether it is defined on maps: a flat value is to it a map of one position.
+    recognized : bool
+        Whether an import of ONNX recognizes it in the operators that an export makes of it. Models of programs with others contain the
+        program.
     since : int
         The version of the format that has it. A program is of the latest version that one of its operations needs.
     """
@@ -129,6 +132,7 @@ class OperationType:
     weight_levels: bool = False
     rectifies: bool = False
     on_maps: bool = False
+    recognized: bool = True
     since: int = FIRST_VERSION
 
     @property
@@ -275,6 +279,7 @@ OPERATIONS = {
         attributes={'groups': _CHANNELS},
         shape='groups',
         range='merged',
+        recognized=False,
     ),
     'flatten': OperationType(
         13,
@@ -296,6 +301,7 @@ OPERATIONS = {
         'min(max(x, `low`[c]), `high`[c]), where x is kept if it equals a bound, as -0 equals 0. The bounds may be infinite.',
         arrays={'low': Array(ordered=True), 'high': Array(ordered=True)},
         elementwise='channels',
+        recognized=False,
     ),
     'sigmoid': OperationType(17, '1 / (1 + exp(-x)).', elementwise='channels', rounds='always'),
     'abs': OperationType(18, 'The magnitude of x.', elementwise='channels'),
@@ -335,7 +341,12 @@ OPERATIONS = {
         23, 'A flat value as a map of height and width 1.', kinds=_ANY, result=None, shape='map', view='shape', range='merged'
     ),
     'elu': OperationType(
-        24, 'x where x > 0, (exp(x) - 1) `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='always'
+        24,
+        'x where x > 0, (exp(x) - 1) `slope`[c] elsewhere.',
+        arrays={'slope': Array()},
+        elementwise='channels',
+        rounds='always',
+        recognized=False,
     ),
     'gelu': OperationType(
         25, 'x times the probability that a standard normal number is smaller than x.', elementwise='channels', rounds='always'
@@ -346,6 +357,7 @@ OPERATIONS = {
         'otherwise elements that are scale_h - 1 rows and scale_w - 1 columns of zeros apart, with none after the last one.',
         attributes={'scale_h': _LENGTH, 'scale_w': _LENGTH, 'repeat': _FLAG},
         shape='enlarged',
+        recognized=False,
     ),
     'global_max_pool': OperationType(
         27, 'Maximum over height and width, which become 1; of zeros it is +0.', shape='global', reduces='maximum', on_maps=True
@@ -360,6 +372,7 @@ OPERATIONS = {
         rounds='always',
         amplifies=True,
         on_maps=True,
+        recognized=False,
     ),
     'maximum': OperationType(
         29,
@@ -485,6 +498,7 @@ OPERATIONS = {
         arrays={'threshold': Array(('thresholds', 'C'), ordered=True), 'flip': Array(dtype='bits')},
         range='counts',
         amplifies=True,
+        recognized=False,
         since=6,
     ),
     'transpose': OperationType(
@@ -493,6 +507,7 @@ OPERATIONS = {
         'are those of x, so that the program accepts only inputs of one size.',
         attributes={'height': _SIZE, 'width': _SIZE},
         shape='transposed',
+        recognized=False,
         since=5,
     ),
     'arrange': OperationType(
@@ -500,6 +515,7 @@ OPERATIONS = {
         'The positions, row by row, in rows of `row_length` positions; 0: all of them in one row.',
         attributes={'row_length': (0, MAX_SIZE)},
         shape='arranged',
+        recognized=False,
         since=5,
     ),
     'matmul': OperationType(
@@ -513,6 +529,7 @@ OPERATIONS = {
         shape='product',
         rounds='products',
         amplifies=True,
+        recognized=False,
         since=5,
     ),
     'softmax': OperationType(
@@ -522,6 +539,7 @@ OPERATIONS = {
         shape='groups',
         rounds='always',
         on_maps=True,
+        recognized=False,
         since=5,
     ),
     'embedding': OperationType(
@@ -534,6 +552,7 @@ OPERATIONS = {
         rounds_inputs=True,
         looks_up=True,
         amplifies=True,
+        recognized=False,
         since=6,
     ),
     'gather': OperationType(
@@ -545,6 +564,7 @@ OPERATIONS = {
         attributes={'positions': _CHANNELS, 'height': _SIZE, 'width': _SIZE},
         arrays={'places': Array(('height', 'width'), 'int32')},
         shape='gathered',
+        recognized=False,
         since=7,
     ),
     'row_matmul': OperationType(
@@ -556,6 +576,7 @@ OPERATIONS = {
         shape='product_of_rows',
         rounds='products',
         amplifies=True,
+        recognized=False,
         since=7,
     ),
 }

@@ -1,21 +1,28 @@
-"""Models that export-onnx writes are imported again: the same results, and the same program where it has layers of 8-bit integers."""
+"""Models that export-onnx writes are imported again: the same results, and the same program where the model contains it."""
 
 import json
 import os
+import random
 
 import numpy as np
 import pytest
 from support.onnx_models import unpacked
+from support.random_programs import Maker
 from support.tiny_onnx import networks
 
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
+from bmx_melius.deployment.onnx import trial
+from bmx_melius.deployment.onnx.export import to_onnx
+from bmx_melius.deployment.onnx.translation import Translator
+from bmx_melius.deployment.program.operation_table import OPERATIONS
 from bmx_melius.deployment.runtime.packed_files import read_packed
 
 onnx = pytest.importorskip('onnx')
 SHAPE = ['--input-shape', '1,3,32,32']
 X = np.random.RandomState(0).normal(size=(16, 3, 32, 32)).astype(np.float32)
+RECOGNIZED = [name for name, row in OPERATIONS.items() if row.recognized and not row.is_integer_layer]
 
 
 @pytest.fixture(scope='module')
@@ -55,6 +62,45 @@ def test_an_exported_network_of_each_form_of_layer_is_imported_with_the_same_res
     bmx.import_onnx(tmp_path / 'out.onnx', tmp_path / 'again', (1, 4, 6, 6))
     x = np.random.RandomState(1).normal(size=(3, 4, 6, 6)).astype(np.float32)
     np.testing.assert_allclose(bmx.Session(tmp_path / 'again')(x), bmx.Session(tmp_path / 'packed')(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('form', [[], ['--qonnx']])
+@pytest.mark.parametrize('name', ['transformer', 'tokens', 'mixer'])
+def test_an_exported_network_of_sequences_is_imported_as_the_same_program(name, form, tmp_path):
+    bmx.import_onnx(unpacked(name, tmp_path), tmp_path / 'packed', zero_is_positive=True)
+    assert main(['export-onnx', os.fspath(tmp_path / 'packed'), os.fspath(tmp_path / 'out.onnx'), *form]) == 0
+    report = bmx.import_onnx(tmp_path / 'out.onnx', tmp_path / 'again')
+    assert report.binary_layers
+    np.testing.assert_array_equal(read_packed(tmp_path / 'again')[1], read_packed(tmp_path / 'packed')[1])
+
+
+def is_recognized(program, path):
+    """Return whether an import translates all operators of the model of a program, for one image."""
+    model = to_onnx(program, [f'x{number}' for number in range(len(program.inputs))])
+    for value, entry in zip(program.inputs, model.graph.input):
+        entry.CopyFrom(onnx.helper.make_tensor_value_info(entry.name, onnx.TensorProto.FLOAT, [1, *value.shape]))
+    del model.metadata_props[:]
+    onnx.save(model, path)
+    read, evaluator = trial.computed(path, None)
+    try:
+        Translator(evaluator).translate(read.outputs)
+    except UserError:
+        return False
+    return True
+
+
+def recognized_programs():
+    """Yield random programs of operations that an import recognizes."""
+    for seed in range(3000):
+        program = Maker(random.Random(seed), exact=bool(seed % 2)).program(4)
+        if all(operation.name in RECOGNIZED for operation in program.operations):
+            yield program
+
+
+@pytest.mark.parametrize('name', [name for name in RECOGNIZED if not OPERATIONS[name].is_exact])  # binary layers: the networks above
+def test_an_operation_that_is_exported_without_its_program_is_recognized(name, tmp_path):
+    programs = (program for program in recognized_programs() if any(operation.name == name for operation in program.operations))
+    assert any(is_recognized(program, tmp_path / 'net.onnx') for program in programs)  # not each: some constants are degenerate
 
 
 def changed(prefix, tmp_path, change):
@@ -105,5 +151,5 @@ def test_what_a_model_with_a_program_computes_is_limited_too(exported, tmp_path,
 
 def test_layers_of_a_stored_program_are_not_converted_again(exported, tmp_path):
     for options in ({'half': True}, {'calibration': X}):
-        with pytest.raises(UserError, match='has layers of 8-bit integers'):
+        with pytest.raises(UserError, match='contains its program, whose layers are not converted'):
             bmx.import_onnx(f'{exported("int8")}.onnx', tmp_path / 'again', **options)
