@@ -1,4 +1,4 @@
-"""Demo: train a binary network on handwritten digits, count its operations, export it, pack it for XNOR and popcount, time and plot it.
+"""Demo: predict with a trained binary network, then train one on handwritten digits, export it, pack it for XNOR and popcount, and time it.
 
 `make demo` runs this file. It works like a user: it calls train_imagenet.py and the command line, and uses the files that they write.
 """
@@ -49,6 +49,9 @@ def main():
     started = time.time()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
+
+    headline('Predicting with a trained binary network of 110 KB')
+    run('-m', 'bmx_melius', 'predict', 'meliusnet_fashion', shorten(HERE / 'ankle_boot.png'))
 
     headline('Training a binary network')
     run(HERE.parent / 'train_imagenet.py', *FLAGS, '--save-dir', RUN)
