@@ -1,8 +1,9 @@
 """Comparison of packed networks with the modules that they were made of.
 
 A value close to a threshold gets one sign or the other, depending on the order of a summation, and a network of binary layers amplifies
-that. So where the results differ, the module itself is computed in float64, and with inputs changed by rounding errors: if its own results
-change, too, the input decides nothing, and another one is drawn. A difference on an input where the module is stable is an error.
+that. So where the results differ, the module itself is computed in float64, and with inputs or constants changed by rounding errors: if its
+own results change, too, the input decides nothing, and another one is drawn. A difference on an input where the module is stable is an
+error.
 """
 
 import copy
@@ -12,6 +13,7 @@ import numpy as np
 
 from ...errors import UserError, counted
 from ..onnx.model import import_onnx_package
+from .fake_quantization import in_plain_operators
 from .modules import call
 from .package import import_torch_package
 
@@ -19,8 +21,8 @@ TOLERANCE = 1e-4  # of the largest magnitude of an output: rounding errors of th
 INPUTS = 4  # on which the results must agree
 _MOST_INPUTS = 16
 _OFFSETS = (0.0, -0.5, 0.5)  # of means, in standard deviations
-_CHANGES = 8  # inputs with other rounding errors, for each input on which the results differ
-_ROUNDING = 1e-6  # relative to the standard deviation of the input
+_CHANGES = 8  # of inputs and constants by rounding errors, for each input on which the results differ
+_ROUNDING = 1e-6  # relative to the standard deviation of the input, or to a constant
 
 
 @dataclasses.dataclass
@@ -34,7 +36,7 @@ class Comparison:
     inputs : int
         Number of random inputs on which the outputs agree.
     undecided : int
-        Number of those on which they differ, and outputs of the module as well if its inputs change by rounding errors.
+        Number of those on which they differ, and outputs of the module as well if its inputs or constants change by rounding errors.
     zeros : int
         Number of the former on which they agree if signs of exact zeros are 1 in the module, as in the packed network.
     largest_deviation : float
@@ -63,7 +65,7 @@ class Comparison:
         if self.undecided:
             parts.append(
                 f'{counted(self.undecided, "input")} where rounding errors decide signs: outputs of {self.module} itself change in '
-                f'float64, or if the input changes by {_ROUNDING:g}'
+                f'float64, or if the input or constants change by {_ROUNDING:g}'
             )
         if self.zeros:
             parts.append(
@@ -172,14 +174,18 @@ def _deviation(expected, results):
 
 def _is_unstable(torch, module, inputs, expected):
     """Return whether other roundings change the outputs of a module on inputs by more than the tolerance."""
-    generator = torch.Generator().manual_seed(2)
+    generator, plain = torch.Generator().manual_seed(2), in_plain_operators(module)
     for _ in range(_CHANGES):
         changed = [x + _ROUNDING * _like(torch, x, generator) if x.is_floating_point() else x for x in inputs.values()]
-        if _deviation(expected, _outputs(module, changed)) > TOLERANCE:
+        other = copy.deepcopy(plain)
+        for constant in (*other.parameters(), *other.buffers()):  # as inputs that are rounded to few levels hide their own changes
+            if constant.is_floating_point():
+                constant.data *= 1 + _ROUNDING * torch.randn(constant.shape, generator=generator)
+        if any(_deviation(expected, found) > TOLERANCE for found in (_outputs(module, changed), _outputs(other, inputs.values()))):
             return True
     try:
         with _conversions_to_float64(torch):
-            doubled = _outputs(copy.deepcopy(module).double(), [x.double() if x.is_floating_point() else x for x in inputs.values()])
+            doubled = _outputs(copy.deepcopy(plain).double(), [x.double() if x.is_floating_point() else x for x in inputs.values()])
     except UserError:  # a module that makes float32 tensors without a conversion
         return False
     return _deviation(expected, doubled) > TOLERANCE

@@ -19,6 +19,7 @@ from ..onnx.ties import TiesError
 from ..runtime.session import Session
 from .comparison import Comparison, compare
 from .exporting import available_exporters, export
+from .fake_quantization import in_plain_operators, without_observers
 from .modules import example_inputs, for_inference, inference
 
 
@@ -109,10 +110,10 @@ def import_torch(
     exported.require_writable()
     if model_file is not None:
         require_writable(model_file)
-    frozen = for_inference(module)
+    frozen = without_observers(for_inference(module))
     inputs = example_inputs(frozen, example)
     import_onnx_package()
-    candidates = available_exporters(exporter)
+    candidates, plain = available_exporters(exporter), in_plain_operators(frozen)
     described = {'input_spec': input_spec, 'class_names': class_names, 'outputs': outputs}
     layers = {
         'half': half,
@@ -128,7 +129,7 @@ def import_torch(
             packed = Exported(os.path.join(folder, 'packed'))
             comparison, in_float32 = None, verify and (half or calibration is not None)  # what the module can be compared with
             try:
-                export(frozen, inputs, candidate, source)
+                export(plain, inputs, candidate, source)
                 report = _imported(source, packed, zero_is_positive, verify, **described, **({} if in_float32 else layers))
                 if verify:
                     comparison = compare(frozen, inputs, Session(packed), report.outputs, source, zero_is_positive)

@@ -1,7 +1,7 @@
 """Import modules of quantization libraries by `import_torch`: ``python check_torch_recipes.py``.
 
-Run with Python 3.11, torch 2.13.0, brevitas 0.13.4, onnxscript 0.7.2, numpy 1.26.4, onnx, onnxruntime and Pillow. It prints for each
-library and exporter how many layers become binary, or why none does.
+Run with Python 3.11, torch 2.13.0, brevitas 0.13.4, torchao 0.18.0, onnxscript 0.7.2, numpy 1.26.4, onnx, onnxruntime and
+Pillow. It prints for each library and exporter the bits of the weights of each layer, or why it is refused.
 """
 
 import pathlib
@@ -12,6 +12,8 @@ import torch
 from brevitas.quant import SignedBinaryActPerTensorConst, SignedBinaryWeightPerTensorConst
 from torch import nn
 from torch.ao import quantization
+from torchao.quantization import quantize_
+from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 import bmx_melius as bmx  # noqa: E402
@@ -52,14 +54,21 @@ def fake_quantized():
     return trained(quantization.prepare_qat(net.train())).apply(quantization.disable_observer)
 
 
+def with_weights_of_4_bits():
+    """Return a network of torchao with weights of 4 bits in its dense layers, and a scale for each output."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(392, 64), nn.ReLU(), nn.Linear(64, 5))
+    quantize_(net, QATConfig(weight_config=IntxFakeQuantizeConfig(torch.int4, 'per_channel'), step='prepare'))
+    return trained(net)
+
+
 def main():
     """Print what becomes of each network."""
-    for name, build in (('brevitas', brevitas_network), ('torch.ao', fake_quantized)):
+    for name, build in (('brevitas', brevitas_network), ('torch.ao', fake_quantized), ('torchao', with_weights_of_4_bits)):
         for exporter in ('torchscript', 'dynamo'):
             torch.manual_seed(0)
             try:
                 report = bmx.import_torch(build(), SHAPE, 'packed', exporter=exporter)
-                print(f'{name}, {exporter}: {report.binary_layers} binary layers; {report.comparison}')
+                print(f'{name}, {exporter}: {", ".join(str(layer.bits) for layer in report.layers)} bits; {report.comparison}')
             except bmx.UserError as error:
                 print(f'{name}, {exporter}: refused: {error}')
 

@@ -19,7 +19,7 @@ from bmx_melius.__main__ import main
 torch = pytest.importorskip('torch')
 from torch import nn  # noqa: E402
 
-from bmx_melius.deployment.pytorch import comparison  # noqa: E402
+from bmx_melius.deployment.pytorch import comparison, fake_quantization  # noqa: E402
 
 DATA = pathlib.Path(__file__).parents[2] / 'data' / 'onnx'
 SHAPE = (1, 3, 16, 16)
@@ -122,6 +122,62 @@ def test_a_module_becomes_a_packed_network_with_its_outputs(name, tmp_path):
     assert f'verified with {type(net).__name__} in PyTorch {torch.__version__}' in str(report)
     assert report.conversion.params_file == str(tmp_path / 'packed-0000.params') and json.dumps(report.to_json())
     assert_same_outputs(net, tmp_path / 'packed')
+
+
+def fake_quantized(bits, per_channel, fused):
+    """Return a network of torch.ao.quantization after some steps of a training, with its observers at work."""
+    quantization = pytest.importorskip('torch.ao.quantization')
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3)]
+    net = nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)).train()
+    if fused:
+        net = quantization.fuse_modules_qat(net, [['0', '1', '2'], ['3', '4', '5'], ['6', '7']])
+    fake, observer = quantization.FakeQuantize, quantization.MovingAverageMinMaxObserver
+    of_weights = quantization.MovingAveragePerChannelMinMaxObserver if per_channel else observer
+    signed = {'dtype': torch.qint8, 'qscheme': torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric}
+    net.qconfig = quantization.QConfig(
+        activation=fake.with_args(observer=observer, quant_min=0, quant_max=2**bits - 1, dtype=torch.quint8),
+        weight=fake.with_args(observer=of_weights, quant_min=-(2 ** (bits - 1)), quant_max=2 ** (bits - 1) - 1, **signed),
+    )
+    net = quantization.prepare_qat(net)
+    for _ in range(4):
+        net(torch.randn(8, *SHAPE[1:]))
+    return net
+
+
+@pytest.mark.filterwarnings('ignore')  # of PyTorch, about the package
+@pytest.mark.parametrize('exporter', ['torchscript', *['dynamo'] * HAS_DYNAMO])
+@pytest.mark.parametrize('bits, per_channel, fused', [(2, False, False), (3, True, True), (4, True, False)])
+def test_fake_quantization_to_few_bits_has_the_ranges_of_the_last_step(bits, per_channel, fused, exporter, tmp_path):
+    planes = [3, 2] if bits == 2 else [bits] * 2  # of the layers inside: levels from -2 to 1 are sums of three signs
+    net = fake_quantized(bits, per_channel, fused)
+    ranges = {name: value.clone() for name, value in net.state_dict().items()}
+    report = bmx.import_torch(net, SHAPE, tmp_path / 'packed', exporter=exporter)
+    assert [layer.bits for layer in report.layers] == [bits, *planes, bits]
+    assert all(torch.equal(value, ranges[name]) for name, value in net.state_dict().items())
+    for each in net.modules():
+        if hasattr(each, 'observer_enabled'):
+            each.observer_enabled.zero_()
+    assert_same_outputs(net, tmp_path / 'packed')
+
+
+@pytest.mark.parametrize('sum_of_levels, decided', [(14, True), (15, False), (16, True)])
+def test_rounding_errors_decide_a_mean_of_levels_that_is_halfway_between_two(sum_of_levels, decided):
+    quantization = pytest.importorskip('torch.ao.quantization')
+
+    class Means(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rounding = quantization.FakeQuantize(quant_min=0, quant_max=15)
+            self.rounding.scale.fill_(0.3)
+
+        def forward(self, x):
+            return self.rounding(self.rounding(x).mean(1))
+
+    net = fake_quantization.without_observers(Means().eval())
+    x = torch.zeros(1, 10)
+    x[0, :2] = 0.3 * torch.tensor([9.0, sum_of_levels - 9])
+    assert comparison._is_unstable(torch, net, {'x': x}, [net(x).numpy()]) != decided
 
 
 def test_signs_of_zero_are_refused_without_permission_at_the_first_exporter(tmp_path):
