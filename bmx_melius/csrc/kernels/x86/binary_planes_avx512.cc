@@ -42,7 +42,8 @@ static_assert(kPartSextets * kTaps * kMaxNumber <= 255);
 static_assert(kMaxSextets * kSextetBits * kTaps <= 32767, "results are also those of layers that store floats");
 
 constexpr int kVectorPixels = 64;
-constexpr int kMinVectors = 13;   // of a run; with fewer, writing tables takes longer than lookup saves
+constexpr int kMinVectors = 13;  // of a run; with fewer, writing tables takes longer than lookup saves
+static_assert(kMinVectors >= 2, "the first two vectors write the tables");
 constexpr int kBlockFilters = 8;  // whose tables for a part of the sextets, 20 KB, stay in the first-level cache
 constexpr int kPairs = kBlockFilters / 2;
 constexpr int kRowFilters = 32;  // whose results are stored at once; 16-bit results fill a cache line
@@ -261,25 +262,11 @@ class Planes {
 
 // --- sums
 
-// Writes the tables of eight filters: [sextet][tap][pair].
-inline void write_tables(const uint8_t* weights, int sextets, uint8_t* tables) {
-    static_assert(kBlockFilters == sizeof(uint64_t));
-    for (int i = 0; i < sextets * kTaps; ++i, weights += kBlockFilters, tables += kPairs * kTableBytes) {
-        uint64_t eight;
-        std::memcpy(&eight, weights, sizeof(eight));
-        unrolled<kPairs>([&](auto p) {
-            const uint8_t first = eight >> 16 * p & 255, second = eight >> (16 * p + 8) & 255;
-            _mm512_store_si512(tables + p * kTableBytes,
-                               _mm512_or_si512(_mm512_load_si512(kSextetTables.lower[first]),
-                                               _mm512_load_si512(kSextetTables.upper[second])));
-        });
-    }
-}
-
-// Sextets and their tables, of four pairs of filters.
+// Sextets of eight filters, and their tables.
 struct Part {
     int sextets;
-    const uint8_t* tables;
+    const uint8_t* weights;  // [sextet][tap][filter]
+    uint8_t* tables;         // [sextet][tap][pair]
     ptrdiff_t plane_bytes, row_step, column_step;
 };
 
@@ -288,13 +275,8 @@ struct FilterPairSums {
     __m512i bytes[kPairs], upper[kPairs];
 };
 
-// Sums of a part of at least one sextet for kVectors vectors of pixels. `pixels`: under the first tap, in the first
-// plane.
-template <int kVectors>
-inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums* sums);
-
-template <>
-inline void add_sextets<1>(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
+// Sums of a part of at least one sextet for a vector of pixels. `pixels`: under the first tap, in the first plane.
+inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
     const __m512i upper_half = _mm512_set1_epi64(kUpperHalf);
     const uint8_t* tables = part.tables;
     __m512i bytes[kPairs], upper[kPairs], sum[kPairs];
@@ -321,21 +303,31 @@ inline void add_sextets<1>(const Part& part, const uint8_t* pixels, FilterPairSu
 #define BMX_PIXELS(row, at)                             \
     "vmovdqu64 (%[" #row "]" at "), " BMX_V(24) "\n"    \
     "vmovdqu64 64(%[" #row "]" at "), " BMX_V(25) "\n"
-#define BMX_LOOK_UP(table, numbers0, numbers1)                         \
-    "vmovdqa64 64*(" #table ")(%[tables]), " BMX_V(26) "\n"            \
+#define BMX_READ_TABLE(table) "vmovdqa64 64*(" #table ")(%[tables]), " BMX_V(26) "\n"
+#define BMX_WRITE_TABLE(table)                                                      \
+    "movzbl 2*(" #table ")(%[weights]), %k[first]\n"                                \
+    "movzbl 2*(" #table ")+1(%[weights]), %k[second]\n"                             \
+    "shl $6, %k[first]\n"                                                           \
+    "shl $6, %k[second]\n"                                                          \
+    "vmovdqa64 (%[lower],%[first]), " BMX_V(26) "\n"                                \
+    "vporq 64*64(%[lower],%[second]), " BMX_V(26) ", " BMX_V(26) "\n"               \
+    "vmovdqa64 " BMX_V(26) ", 64*(" #table ")(%[tables])\n"
+#define BMX_LOOK_UP(Table, table, numbers0, numbers1)                  \
+    Table(table)                                                       \
     "vpermb " BMX_V(26) ", " BMX_V(24) ", " BMX_V(numbers0) "\n"       \
     "vpermb " BMX_V(26) ", " BMX_V(25) ", " BMX_V(numbers1) "\n"
 #define BMX_SUM(numbers0, numbers1, sum0, sum1)                        \
     "vpaddb " BMX_V(numbers0) ", " BMX_V(sum0) ", " BMX_V(sum0) "\n"   \
     "vpaddb " BMX_V(numbers1) ", " BMX_V(sum1) ", " BMX_V(sum1) "\n"
-#define BMX_FIRST_TAP(tap, row, at)          \
-    BMX_PIXELS(row, at)                      \
-    BMX_LOOK_UP(4*tap+0, 0, 4) BMX_LOOK_UP(4*tap+1, 1, 5) BMX_LOOK_UP(4*tap+2, 2, 6) BMX_LOOK_UP(4*tap+3, 3, 7)
-#define BMX_TAP(tap, row, at)                                      \
-    BMX_PIXELS(row, at)                                            \
-    BMX_LOOK_UP(4*tap+0, 27, 28) BMX_LOOK_UP(4*tap+1, 29, 30)      \
-    BMX_SUM(27, 28, 0, 4) BMX_LOOK_UP(4*tap+2, 27, 28)             \
-    BMX_SUM(29, 30, 1, 5) BMX_LOOK_UP(4*tap+3, 29, 30)             \
+#define BMX_FIRST_TAP(Table, tap, row, at)                                     \
+    BMX_PIXELS(row, at)                                                        \
+    BMX_LOOK_UP(Table, 4*tap+0, 0, 4) BMX_LOOK_UP(Table, 4*tap+1, 1, 5)        \
+    BMX_LOOK_UP(Table, 4*tap+2, 2, 6) BMX_LOOK_UP(Table, 4*tap+3, 3, 7)
+#define BMX_TAP(Table, tap, row, at)                                           \
+    BMX_PIXELS(row, at)                                                        \
+    BMX_LOOK_UP(Table, 4*tap+0, 27, 28) BMX_LOOK_UP(Table, 4*tap+1, 29, 30)    \
+    BMX_SUM(27, 28, 0, 4) BMX_LOOK_UP(Table, 4*tap+2, 27, 28)                  \
+    BMX_SUM(29, 30, 1, 5) BMX_LOOK_UP(Table, 4*tap+3, 29, 30)                  \
     BMX_SUM(27, 28, 2, 6) BMX_SUM(29, 30, 3, 7)
 #define BMX_ADD(sum, bytes, upper)                                             \
     "vpaddb " BMX_V(sum) ", " BMX_V(bytes) ", " BMX_V(bytes) "\n"              \
@@ -350,39 +342,55 @@ inline void add_sextets<1>(const Part& part, const uint8_t* pixels, FilterPairSu
     Operation(8) Operation(9) Operation(10) Operation(11) Operation(12) Operation(13) Operation(14) Operation(15) \
     Operation(16) Operation(17) Operation(18) Operation(19) Operation(20) Operation(21) Operation(22) Operation(23)
 
-// In assembly language, because compilers keep some of the 24 sums in memory. zmm0 to 7: sums of up to five taps, of the
-// pairs of the first vector and of the second one; 8 to 23: sums of bytes and of upper halves of the first vector, then
-// of the second one; 24 and 25: pixels; 26: a table; 27 to 30: numbers; 31: the matrix.
-template <>
-inline void add_sextets<2>(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
-    const uint8_t *row0 = pixels, *row1 = row0 + part.row_step, *row2 = row1 + part.row_step, *tables = part.tables;
+#define BMX_ADD_SEXTETS(Table)                                                                                   \
+    asm volatile(                                                                                                \
+        "vpbroadcastq %[upper_half], " BMX_V(31) "\n"                                                            \
+        BMX_ALL(BMX_CLEAR)                                                                                       \
+        "1:\n"                                                                                                   \
+        BMX_FIRST_TAP(Table, 0, row0, "") BMX_TAP(Table, 1, row0, ",%[step]") BMX_TAP(Table, 2, row0, ",%[step],2") \
+        BMX_TAP(Table, 3, row1, "") BMX_TAP(Table, 4, row1, ",%[step]")                                          \
+        BMX_ADD_SUMS                                                                                             \
+        BMX_FIRST_TAP(Table, 5, row1, ",%[step],2")                                                              \
+        BMX_TAP(Table, 6, row2, "") BMX_TAP(Table, 7, row2, ",%[step]") BMX_TAP(Table, 8, row2, ",%[step],2")    \
+        BMX_ADD_SUMS                                                                                             \
+        "add %[plane_bytes], %[row0]\n"                                                                          \
+        "add %[plane_bytes], %[row1]\n"                                                                          \
+        "add %[plane_bytes], %[row2]\n"                                                                          \
+        "add $64*9*4, %[tables]\n"                                                                               \
+        "add $8*9, %[weights]\n"                                                                                 \
+        "dec %[left]\n"                                                                                          \
+        "jne 1b\n"                                                                                               \
+        BMX_ALL(BMX_STORE)                                                                                       \
+        : [row0] "+&r"(row0), [row1] "+&r"(row1), [row2] "+&r"(row2), [tables] "+&r"(tables),                    \
+          [weights] "+&r"(weights), [left] "+&r"(left), [first] "=&r"(first), [second] "=&r"(second)             \
+        : [step] "r"(part.column_step), [plane_bytes] "r"(part.plane_bytes), [sums] "r"(sums),                   \
+          [lower] "r"(kSextetTables.lower), [upper_half] "m"(kUpperHalf)                                         \
+        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",        \
+          "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",     \
+          "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31")
+
+// The same for two vectors. kWrites: the tables are also written, beside the sums of the first vectors, because writing
+// takes loads and stores, of which sums take few. In assembly language, because compilers keep some of the 24 sums in
+// memory. zmm0 to 7: sums of up to five taps, of the pairs of the first vector and of the second one; 8 to 23: sums of
+// bytes and of upper halves of the first vector, then of the second one; 24 and 25: pixels; 26: a table; 27 to 30:
+// numbers; 31: the matrix.
+template <bool kWrites>
+inline void add_sextets_of_two(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
+    const uint8_t *row0 = pixels, *row1 = row0 + part.row_step, *row2 = row1 + part.row_step;
+    const uint8_t *tables = part.tables, *weights = part.weights;
     ptrdiff_t left = part.sextets;
-    asm volatile(
-        "vpbroadcastq %[upper_half], " BMX_V(31) "\n"
-        BMX_ALL(BMX_CLEAR)
-        "1:\n"
-        BMX_FIRST_TAP(0, row0, "") BMX_TAP(1, row0, ",%[step]") BMX_TAP(2, row0, ",%[step],2")
-        BMX_TAP(3, row1, "") BMX_TAP(4, row1, ",%[step]")
-        BMX_ADD_SUMS
-        BMX_FIRST_TAP(5, row1, ",%[step],2")
-        BMX_TAP(6, row2, "") BMX_TAP(7, row2, ",%[step]") BMX_TAP(8, row2, ",%[step],2")
-        BMX_ADD_SUMS
-        "add %[plane_bytes], %[row0]\n"
-        "add %[plane_bytes], %[row1]\n"
-        "add %[plane_bytes], %[row2]\n"
-        "add $64*9*4, %[tables]\n"
-        "dec %[left]\n"
-        "jne 1b\n"
-        BMX_ALL(BMX_STORE)
-        : [row0] "+&r"(row0), [row1] "+&r"(row1), [row2] "+&r"(row2), [tables] "+&r"(tables), [left] "+&r"(left)
-        : [step] "r"(part.column_step), [plane_bytes] "r"(part.plane_bytes), [sums] "r"(sums), [upper_half] "r"(kUpperHalf)
-        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
-          "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+    uint64_t first, second;  // weights of a pair, then offsets
+    if constexpr (kWrites) {
+        BMX_ADD_SEXTETS(BMX_WRITE_TABLE);
+    } else {
+        BMX_ADD_SEXTETS(BMX_READ_TABLE);
+    }
 }
 // clang-format on
 #undef BMX_V
 #undef BMX_PIXELS
+#undef BMX_READ_TABLE
+#undef BMX_WRITE_TABLE
 #undef BMX_LOOK_UP
 #undef BMX_SUM
 #undef BMX_FIRST_TAP
@@ -392,6 +400,7 @@ inline void add_sextets<2>(const Part& part, const uint8_t* pixels, FilterPairSu
 #undef BMX_CLEAR
 #undef BMX_STORE
 #undef BMX_ALL
+#undef BMX_ADD_SEXTETS
 
 // --- results
 
@@ -546,16 +555,19 @@ void add_parts(const BinaryConv& conv, const Planes& map, const uint8_t* weights
     FilterPairSums* sums = scratch.sums;
     for (int i = 0; i < parts; ++i) {  // of nearly equal sizes
         const int begin = sextets * i / parts, count = sextets * (i + 1) / parts - begin;
-        write_tables(weights + begin * kTaps * kBlockFilters, count, scratch.tables);
-        const Part part = {count, scratch.tables, map.plane_bytes(), map.row_step(), map.column_step()};
+        const Part part = {count,          weights + begin * kTaps * kBlockFilters,
+                           scratch.tables, map.plane_bytes(),
+                           map.row_step(), map.column_step()};
         const uint8_t* pixels = scratch.planes + begin * map.plane_bytes();
-        ptrdiff_t left = map.vectors();
-        for (; left >= 2; left -= 2, pixels += 2 * kVectorPixels, sums += 2) {
-            add_sextets<2>(part, pixels, sums);
+        add_sextets_of_two<true>(part, pixels, sums);
+        ptrdiff_t v = 2;
+        for (; v + 2 <= map.vectors(); v += 2) {
+            add_sextets_of_two<false>(part, pixels + v * kVectorPixels, sums + v);
         }
-        if (left) {
-            add_sextets<1>(part, pixels, sums++);
+        if (v < map.vectors()) {
+            add_sextets(part, pixels + v * kVectorPixels, sums + v);
         }
+        sums += map.vectors();
     }
 }
 
