@@ -49,7 +49,9 @@ constexpr int kPairs = kBlockFilters / 2;
 constexpr int kRowFilters = 32;  // whose results are stored at once; 16-bit results fill a cache line
 constexpr int kRowBlocks = kRowFilters / kBlockFilters;
 
-constexpr int64_t kUpperHalf = 0x1020408000000000;  // vgf2p8affineqb shifts by four bits; there is no shift of bytes
+// Matrices with which vgf2p8affineqb shifts by four bits, because there is no shift of bytes: to the right, to the
+// left.
+constexpr int64_t kUpperHalf = 0x1020408000000000, kLowerHalf = 0x0000000001020408;
 
 inline int count_sextets(const BinaryConv& conv) { return ceil_div(conv.in_channels / conv.groups, kSextetBits); }
 inline int count_parts(const BinaryConv& conv) { return ceil_div(count_sextets(conv), kPartSextets); }
@@ -146,6 +148,21 @@ inline void transpose_eighths(__m512i (&x)[8]) {
     unrolled<8>([&](auto i) { x[i] = y[i]; });
 }
 
+// Sums of the bytes of vectors, in 16 bits.
+class WordSums {
+  public:
+    void add(__m512i bytes) {
+        words_ = _mm512_add_epi16(words_, bytes);
+        odd_ = _mm512_add_epi16(odd_, _mm512_srli_epi16(bytes, 8));
+    }
+    __m512i even() const { return _mm512_sub_epi16(words_, _mm512_slli_epi16(odd_, 8)); }
+    __m512i odd() const { return odd_; }
+
+  private:
+    __m512i words_ = _mm512_setzero_si512();  // even() + 256 odd(), modulo 65536
+    __m512i odd_ = _mm512_setzero_si512();
+};
+
 // Sizes of the planes of a run. A row of them ends with the row of the map or after the last window, whichever comes
 // first.
 class Planes {
@@ -183,17 +200,17 @@ class Planes {
         }
     }
 
-    // Adds up the numbers of odd sextets under the windows.
+    // Adds up the numbers of odd sextets under the windows: 32 sums for the even pixels of each vector, then 32 for the
+    // odd ones.
     void add_odd(const uint8_t* planes, uint16_t* sums) const {
         const uint8_t* const odd = planes + count_sextets(conv_) * plane_bytes();
-        for (ptrdiff_t i = 0; i < vectors_ * kVectorPixels; i += 32) {
-            __m512i sum = _mm512_setzero_si512();
+        for (ptrdiff_t i = 0; i < vectors_ * kVectorPixels; i += kVectorPixels) {
+            WordSums sum;
             for (int tap = 0; tap < kTaps; ++tap) {
-                const uint8_t* from = odd + i + tap / 3 * row_step() + tap % 3 * column_step();
-                sum = _mm512_add_epi16(
-                    sum, _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+                sum.add(_mm512_loadu_si512(odd + i + tap / 3 * row_step() + tap % 3 * column_step()));
             }
-            _mm512_storeu_si512(sums + i, sum);
+            _mm512_store_si512(sums + i, sum.even());
+            _mm512_store_si512(sums + i + 32, sum.odd());
         }
     }
 
@@ -434,42 +451,36 @@ inline void transpose_quarters(__m512i (&x)[4]) {
     x[3] = _mm512_shuffle_i64x2(c, d, 0xdd);
 }
 
-// Results of eight filters for 64 pixels. Quarter q of vector [h][i] holds the results of pixel 16 q + 8 h + i.
+// Results of eight filters for 64 pixels. Quarter q of vector [h][i] holds the results of pixel 16 q + 2 i + h.
 struct BlockResults {
     __m512i of[2][8];
 };
 
 // Sets the results from the sums of the parts, which are `step` apart. Sums of bytes are the sums of the lower halves,
 // which fit in a byte, plus 16 times the sums of the upper halves, modulo 256. `odd`: numbers of odd sextets under the
-// windows.
+// windows, of even and of odd pixels.
 inline void set_results(const FilterPairSums* sums, int parts, ptrdiff_t step, const int* constants,
                         const uint16_t* odd, int scale, BlockResults& results) {
-    const __m512i zero = _mm512_setzero_si512(), upper_halves = _mm512_set1_epi8(static_cast<char>(0xf0));
-    __m512i words[2][kBlockFilters];  // with pixels in the order of unpacking
-    unrolled<kBlockFilters>([&](auto f) { words[0][f] = words[1][f] = zero; });
+    const __m512i times16 = _mm512_set1_epi64(kLowerHalf);
+    WordSums words[kBlockFilters];
     for (int part = 0; part < parts; ++part, sums += step) {
         unrolled<kPairs>([&](auto p) {
             const __m512i second = sums->upper[p];
-            const __m512i times16 = _mm512_and_si512(_mm512_slli_epi16(second, 4), upper_halves);
-            const __m512i first = _mm512_sub_epi8(sums->bytes[p], times16);
-            words[0][2 * p] = _mm512_add_epi16(words[0][2 * p], _mm512_unpacklo_epi8(first, zero));
-            words[1][2 * p] = _mm512_add_epi16(words[1][2 * p], _mm512_unpackhi_epi8(first, zero));
-            words[0][2 * p + 1] = _mm512_add_epi16(words[0][2 * p + 1], _mm512_unpacklo_epi8(second, zero));
-            words[1][2 * p + 1] = _mm512_add_epi16(words[1][2 * p + 1], _mm512_unpackhi_epi8(second, zero));
+            words[2 * p].add(_mm512_sub_epi8(sums->bytes[p], _mm512_gf2p8affine_epi64_epi8(second, times16, 0)));
+            words[2 * p + 1].add(second);
         });
     }
     const __m128i log_scale = _mm_cvtsi32_si128(scale - 1), log_twice = _mm_cvtsi32_si128(scale);  // scales are 1 and 2
-    const __m512i pixels0 = _mm512_loadu_si512(odd), pixels1 = _mm512_loadu_si512(odd + 32);
     unrolled<2>([&](auto half) {
-        const __m512i unpacked = _mm512_shuffle_i64x2(pixels0, pixels1, half == 0 ? 0x88 : 0xdd);
-        const __m512i of_pixels = _mm512_sll_epi16(unpacked, log_scale);
+        const __m512i of_pixels = _mm512_sll_epi16(_mm512_load_si512(odd + 32 * half), log_scale);
+        __m512i numbers[kBlockFilters];
         unrolled<kBlockFilters>([&](auto f) {
             const __m512i of_filter = _mm512_set1_epi16(static_cast<int16_t>(constants[f]));
-            words[half][f] =
-                _mm512_add_epi16(_mm512_sll_epi16(words[half][f], log_twice), _mm512_sub_epi16(of_filter, of_pixels));
+            numbers[f] = _mm512_add_epi16(_mm512_sll_epi16(half == 0 ? words[f].even() : words[f].odd(), log_twice),
+                                          _mm512_sub_epi16(of_filter, of_pixels));
         });
-        transpose_words(words[half]);
-        unrolled<8>([&](auto i) { _mm512_store_si512(&results.of[half][i], words[half][i]); });
+        transpose_words(numbers);
+        unrolled<8>([&](auto i) { _mm512_store_si512(&results.of[half][i], numbers[i]); });
     });
 }
 
@@ -489,9 +500,8 @@ inline void store_rows(const BinaryConvRun& run, const BlockResults* results, pt
     T* const output = static_cast<T*>(run.output) + begin;
     const T* const addend = run.addend ? static_cast<const T*>(run.addend) + begin : nullptr;
     for (int i = 0; i < 16; ++i) {
-        const int half = i / 8;
         __m512i x[kRowBlocks];
-        unrolled<kRowBlocks>([&](auto b) { x[b] = _mm512_load_si512(&results[b * step].of[half][i % 8]); });
+        unrolled<kRowBlocks>([&](auto b) { x[b] = _mm512_load_si512(&results[b * step].of[i % 2][i / 2]); });
         transpose_quarters(x);
         unrolled<4>([&](auto quarter) {
             const ptrdiff_t place = outputs[16 * quarter + i];
