@@ -136,10 +136,11 @@ std::vector<InstructionSet> supported_instruction_sets() {
 #ifdef BMX_HAVE_AVX512
     if (cpu_has_avx512()) {
         add(binary_kernels_avx512(), float_kernels_avx512(), int8_kernels_avx512());
-        // Tables are written for each run, which few pixels do not repay: 28 x 28 and 32 x 32 take .89 to .97 of the
-        // time on Zen 4, up to 7 % less on Intel, and as long on Zen 5.
+        // Tables are written for each run, which few pixels do not repay: 28 x 28 take .87 to .92 of the time on Zen 4,
+        // 22 x 22 and 24 x 24 .90 to .97. Intel and Zen 5, where 28 x 28 took .93 to 1 of it with an earlier loop, have
+        // not been measured since.
         sets.back().binary = &binary_kernels_avx512_planes();
-        sets.back().binary_small = {{768, &binary_kernels_avx512()}};
+        sets.back().binary_small = {{480, &binary_kernels_avx512()}};
     }
 #endif
 #ifdef BMX_HAVE_AMX

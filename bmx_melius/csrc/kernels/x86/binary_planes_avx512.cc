@@ -15,7 +15,7 @@
 // outputs are 64 neighbouring bytes, also where a row ends; what is computed beyond the last column is not stored.
 //
 // The tables of all weights would take 43 times the memory of bits. The tables of eight filters and a part of the
-// sextets are written in each run before they are used, which takes about as long as using them for three vectors of
+// sextets are written in each run when they are first used, which takes about as long as using them for 1.3 vectors of
 // pixels. So runs of few pixels, and layers that are not 3x3, have the kernels of binary_avx512.cc.
 #include <immintrin.h>
 
@@ -42,16 +42,15 @@ static_assert(kPartSextets * kTaps * kMaxNumber <= 255);
 static_assert(kMaxSextets * kSextetBits * kTaps <= 32767, "results are also those of layers that store floats");
 
 constexpr int kVectorPixels = 64;
-constexpr int kMinVectors = 13;  // of a run; with fewer, writing tables takes longer than lookup saves
-static_assert(kMinVectors >= 2, "the first two vectors write the tables");
+constexpr int kMinVectors = 8;    // of a run; with fewer, writing tables takes longer than lookup saves
 constexpr int kBlockFilters = 8;  // whose tables for a part of the sextets, 20 KB, stay in the first-level cache
 constexpr int kPairs = kBlockFilters / 2;
 constexpr int kRowFilters = 32;  // whose results are stored at once; 16-bit results fill a cache line
 constexpr int kRowBlocks = kRowFilters / kBlockFilters;
+static_assert(kMinVectors >= 2, "the first two vectors write the tables");
 
-// Matrices with which vgf2p8affineqb shifts by four bits, because there is no shift of bytes: to the right, to the
-// left.
-constexpr int64_t kUpperHalf = 0x1020408000000000, kLowerHalf = 0x0000000001020408;
+// vgf2p8affineqb shifts by four bits, with matrices, because there is no shift of bytes.
+constexpr int64_t kRightByFour = 0x1020408000000000, kLeftByFour = 0x0000000001020408;
 
 inline int count_sextets(const BinaryConv& conv) { return ceil_div(conv.in_channels / conv.groups, kSextetBits); }
 inline int count_parts(const BinaryConv& conv) { return ceil_div(count_sextets(conv), kPartSextets); }
@@ -294,7 +293,7 @@ struct FilterPairSums {
 
 // Sums of a part of at least one sextet for a vector of pixels. `pixels`: under the first tap, in the first plane.
 inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums* sums) {
-    const __m512i upper_half = _mm512_set1_epi64(kUpperHalf);
+    const __m512i right_by_four = _mm512_set1_epi64(kRightByFour);
     const uint8_t* tables = part.tables;
     __m512i bytes[kPairs], upper[kPairs], sum[kPairs];
     unrolled<kPairs>([&](auto p) { bytes[p] = upper[p] = _mm512_setzero_si512(); });
@@ -306,7 +305,7 @@ inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums*
                 sum[p] = tap == 0 || tap == kFirstTaps ? numbers : _mm512_add_epi8(sum[p], numbers);
                 if (tap == kFirstTaps - 1 || tap == kTaps - 1) {
                     bytes[p] = _mm512_add_epi8(bytes[p], sum[p]);
-                    upper[p] = _mm512_add_epi8(upper[p], _mm512_gf2p8affine_epi64_epi8(sum[p], upper_half, 0));
+                    upper[p] = _mm512_add_epi8(upper[p], _mm512_gf2p8affine_epi64_epi8(sum[p], right_by_four, 0));
                 }
             });
             tables += kPairs * kTableBytes;
@@ -361,7 +360,7 @@ inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums*
 
 #define BMX_ADD_SEXTETS(Table)                                                                                   \
     asm volatile(                                                                                                \
-        "vpbroadcastq %[upper_half], " BMX_V(31) "\n"                                                            \
+        "vpbroadcastq %[matrix], " BMX_V(31) "\n"                                                                \
         BMX_ALL(BMX_CLEAR)                                                                                       \
         "1:\n"                                                                                                   \
         BMX_FIRST_TAP(Table, 0, row0, "") BMX_TAP(Table, 1, row0, ",%[step]") BMX_TAP(Table, 2, row0, ",%[step],2") \
@@ -381,13 +380,13 @@ inline void add_sextets(const Part& part, const uint8_t* pixels, FilterPairSums*
         : [row0] "+&r"(row0), [row1] "+&r"(row1), [row2] "+&r"(row2), [tables] "+&r"(tables),                    \
           [weights] "+&r"(weights), [left] "+&r"(left), [first] "=&r"(first), [second] "=&r"(second)             \
         : [step] "r"(part.column_step), [plane_bytes] "r"(part.plane_bytes), [sums] "r"(sums),                   \
-          [lower] "r"(kSextetTables.lower), [upper_half] "m"(kUpperHalf)                                         \
+          [lower] "r"(kSextetTables.lower), [matrix] "m"(kRightByFour)                                           \
         : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",        \
           "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",     \
           "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31")
 
-// The same for two vectors. kWrites: the tables are also written, beside the sums of the first vectors, because writing
-// takes loads and stores, of which sums take few. In assembly language, because compilers keep some of the 24 sums in
+// The same for two vectors. kWrites: the tables are written, too. That takes loads and stores, which sums leave idle, so
+// that it takes half the time of a loop of its own. In assembly language, because compilers keep some of the 24 sums in
 // memory. zmm0 to 7: sums of up to five taps, of the pairs of the first vector and of the second one; 8 to 23: sums of
 // bytes and of upper halves of the first vector, then of the second one; 24 and 25: pixels; 26: a table; 27 to 30:
 // numbers; 31: the matrix.
@@ -461,12 +460,12 @@ struct BlockResults {
 // windows, of even and of odd pixels.
 inline void set_results(const FilterPairSums* sums, int parts, ptrdiff_t step, const int* constants,
                         const uint16_t* odd, int scale, BlockResults& results) {
-    const __m512i times16 = _mm512_set1_epi64(kLowerHalf);
+    const __m512i left_by_four = _mm512_set1_epi64(kLeftByFour);
     WordSums words[kBlockFilters];
     for (int part = 0; part < parts; ++part, sums += step) {
         unrolled<kPairs>([&](auto p) {
             const __m512i second = sums->upper[p];
-            words[2 * p].add(_mm512_sub_epi8(sums->bytes[p], _mm512_gf2p8affine_epi64_epi8(second, times16, 0)));
+            words[2 * p].add(_mm512_sub_epi8(sums->bytes[p], _mm512_gf2p8affine_epi64_epi8(second, left_by_four, 0)));
             words[2 * p + 1].add(second);
         });
     }
@@ -565,9 +564,8 @@ void add_parts(const BinaryConv& conv, const Planes& map, const uint8_t* weights
     FilterPairSums* sums = scratch.sums;
     for (int i = 0; i < parts; ++i) {  // of nearly equal sizes
         const int begin = sextets * i / parts, count = sextets * (i + 1) / parts - begin;
-        const Part part = {count,          weights + begin * kTaps * kBlockFilters,
-                           scratch.tables, map.plane_bytes(),
-                           map.row_step(), map.column_step()};
+        const uint8_t* const of_part = weights + begin * kTaps * kBlockFilters;
+        const Part part = {count, of_part, scratch.tables, map.plane_bytes(), map.row_step(), map.column_step()};
         const uint8_t* pixels = scratch.planes + begin * map.plane_bytes();
         add_sextets_of_two<true>(part, pixels, sums);
         ptrdiff_t v = 2;
