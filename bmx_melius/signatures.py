@@ -1,8 +1,8 @@
-"""Signatures of constructors that forward ``**kwargs``: shown with names and defaults by `help`, and checked at the call."""
+"""Signatures: of constructors that forward ``**kwargs``, shown by `help` and checked at the call, and what of a dict a function takes."""
 
 import functools
 import inspect
-from typing import Any, Callable, Sequence, TypeVar, cast
+from typing import Any, Callable, Dict, Mapping, Sequence, TypeVar, cast
 
 Function = TypeVar('Function', bound=Callable[..., Any])
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -32,6 +32,11 @@ def hands_on(*callees: Callable[..., Any], without: Sequence[str] = ()) -> Calla
         return cast(Function, checked)
 
     return decorate
+
+
+def picked(function: Callable[..., Any], values: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the items of a dict that a function has parameters for, or a dataclass fields."""
+    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
 
 
 def _shown(own, callees, without):

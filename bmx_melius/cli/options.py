@@ -6,11 +6,12 @@ import json
 import os
 import signal
 
-from ..arguments import named_shape, number, positive_int, shape
+from ..arguments import flag_of, named_shape, number, positive_int, shape
 from ..errors import UserError
 from ..files.exported import Exported, similar_prefixes
 from ..files.stored_networks import find_stored
 from ..files.symbol_json import SymbolJson
+from ..signatures import picked
 
 PREFIX_HELP = 'prefix of the files PREFIX-symbol.json and PREFIX-0000.params, or the name of a network that ships with its weights'
 _MAX_IMAGE_CHANNELS = 4
@@ -180,17 +181,20 @@ def add_precisions(parser):
     real.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
     real.add_argument(
         '--int8',
+        dest='calibration',
         metavar='IMAGES',
         help='quantize float layers to int8, with ranges from these images: a folder with CLASS/*.jpg or train/CLASS/*.jpg, a .rec file, '
         'digits, glyphs (their training images), or an .npy file of inputs (float32) or pixels (uint8), (N, C, H, W); 256 of them are used',
     )
     parser.add_argument(
         '--int8-ranges',
+        dest='ranges',
         choices=('mse', 'percentile', 'minmax'),
         help='ranges of 8-bit numbers with --int8: of the smallest squared error (default), 99.99 %% of the numbers, or all',
     )
     parser.add_argument(
         '--keep-float',
+        type=lambda names: [name.strip() for name in names.split(',')] if names else [],
         metavar='LAYER[,LAYER...]',
         help='layers that stay float32 with --int8, by the names in the report, which says how much each layer changes the outputs',
     )
@@ -211,19 +215,11 @@ def precisions(arguments):
     UserError
         If an option of ``--int8`` is given without it.
     """
-    given = {
-        '--int8-ranges': arguments.int8_ranges,
-        '--keep-float': arguments.keep_float,
-        '--min-correlation': arguments.min_correlation,
-    }
-    for flag, value in given.items():
-        if value is not None and not arguments.int8:
+    from ..deployment.convert.calibration import LayerOptions
+
+    options = {name: value for name, value in picked(LayerOptions, vars(arguments)).items() if value is not None}
+    for name in options:
+        if name != 'half' and 'calibration' not in options:
+            flag = '--int8-ranges' if name == 'ranges' else flag_of(name)
             raise UserError(f'{flag} is for --int8 IMAGES: give both, or leave it out')
-    options = {'half': arguments.half, 'calibration': arguments.int8}
-    if arguments.int8_ranges:
-        options['ranges'] = arguments.int8_ranges
-    if arguments.keep_float:
-        options['keep_float'] = [name.strip() for name in arguments.keep_float.split(',')]
-    if arguments.min_correlation is not None:
-        options['min_correlation'] = arguments.min_correlation
     return options

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
+import numbers
 import time
-from typing import Optional
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from .equalization import ChannelStatistics, channel_factors
 from .quantization import ValueRange, observed_values, quantize
 
 RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
-MIN_CORRELATION = 0.5  # of the outputs with the outputs of float layers; of small trained networks the lowest was .79
 _PERCENTILE = 99.99  # of the numbers on each side that a range covers
 _SAMPLE = 8192  # numbers of a value and an image that are kept
 _CANDIDATES = 64  # ranges that are tried
@@ -27,6 +27,29 @@ _LOST = 0.01  # of a difference between outputs: what is smaller is the same
 _MEASURED = 32  # images on which the layers are quantized one at a time
 _MOST_TIME = 1.05  # of 8-bit layers, relative to float layers; beyond it the report says that they do not pay
 _TURNS, _LEAST_TURNS, _TIMED_SECONDS = 50, 3, 1.0  # in which both programs are timed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # arrays have no equality
+class LayerOptions:
+    """How real-valued layers are stored and computed: arguments of `convert`, which describes them. Raises `UserError` for wrong ones."""
+
+    half: bool = False
+    calibration: Any = None  # as `convert` takes images; for `quantized` a list of inputs, float32 (N, C, H, W) or (N, C)
+    ranges: str = RANGES[0]
+    keep_float: Sequence[str] = ()
+    min_correlation: float = 0.5  # of small trained networks, the lowest was .79
+
+    def __post_init__(self):
+        if self.ranges not in RANGES:
+            raise UserError(f'the range of 8-bit numbers is chosen by {", ".join(RANGES)}, not by {self.ranges!r}')
+        if not isinstance(self.min_correlation, numbers.Real) or not -1 <= float(self.min_correlation) <= 1:
+            raise UserError(f'min_correlation is a number from -1 to 1, not {self.min_correlation!r}')
+        if self.calibration is None and self.keep_float:
+            raise UserError('keep_float names layers that do not become 8-bit integers: give calibration, too, or leave it out')
+        if self.calibration is not None and self.half:
+            raise UserError(
+                'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
+            )
 
 
 @dataclasses.dataclass
@@ -102,27 +125,21 @@ class QuantizationReport:
         return '\n'.join(lines)
 
 
-def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, layers=None, keep_float=(), min_correlation=MIN_CORRELATION):
+def quantized(program, options, input_spec=None, names=None, layers=None):
     """Quantize a program for calibration images.
 
     Parameters
     ----------
     program : Program
         With one input.
-    batches : list of numpy.ndarray
-        Inputs, float32 (N, C, H, W) or (N, C).
-    method : str
-        One of `RANGES`: the range of the smallest squared error, one that covers 99.99 % of the numbers on each side, or all numbers.
+    options : LayerOptions
+        With the images as a list.
     input_spec : InputSpec or None
         Preprocessing of the input. If that is normalized pixels of 0 to 255, the first layer reads these pixels.
     names : dict of int to str or None
         Names of values, for the report; the default is the number and the name of the operation.
     layers : list of str or None
         Name of each convolution of the program, in order; the default is as for `names`.
-    keep_float : sequence of str
-        Names of layers that remain float32.
-    min_correlation : float
-        Lowest correlation of the outputs with the outputs of the given program.
 
     Returns
     -------
@@ -133,28 +150,26 @@ def quantized(program, batches, method=RANGES[0], input_spec=None, names=None, l
     UserError
         If there is no image, a value is not finite, no layer has a name in `keep_float`, or the correlation is below `min_correlation`.
     """
-    numbers = _layers(program, layers)
-    unknown = [name for name in keep_float if name not in numbers]
+    results, batches = _layers(program, layers), options.calibration
+    unknown = [name for name in options.keep_float if name not in results]
     if unknown:
-        raise UserError(f'keep_float: no real-valued layer is named {name_some(unknown)}; these are {", ".join(numbers) or "none"}')
+        raise UserError(f'keep_float: no real-valued layer is named {name_some(unknown)}; these are {", ".join(results) or "none"}')
     if not batches or not sum(map(len, batches)):
         raise UserError('there are no calibration images')
-    require_known(method)
     spec = input_spec if _are_pixels(batches, input_spec) else None
-    ranges = _ranges(program, ProgressLine(batches, total=len(batches), description='calibrating', unit='batches'), method)
-    result = quantize(program, ranges, spec, [number for name in keep_float for number in numbers[name]])
-    report = _compared(program, result, batches, method, names or {})
-    if not min(report.correlation, report.told_apart) >= min_correlation:  # written this way because a correlation may be NaN
+    ranges = _ranges(program, ProgressLine(batches, total=len(batches), description='calibrating', unit='batches'), options.ranges)
+    result = quantize(program, ranges, spec, [number for name in options.keep_float for number in results[name]])
+    report = _compared(program, result, options, names or {})
+    if not min(report.correlation, report.told_apart) >= options.min_correlation:  # written this way because a correlation may be NaN
         low, high = min(batch.min() for batch in batches), max(batch.max() for batch in batches)
         raise UserError(
             f'with 8-bit layers, the outputs on the {report.images} calibration images correlate by {report.correlation:.3f} with the '
-            f'outputs of float layers, and tell {report.told_apart:.0%} of the images apart: less than {min_correlation:g}; nothing was '
-            f'written. The images have numbers from {low:.3g} to {high:.3g}: if the network is used on images of another range, give such '
-            'images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
+            f'outputs of float layers, and tell {report.told_apart:.0%} of the images apart: less than {float(options.min_correlation):g}; '
+            f'nothing was written. The images have numbers from {low:.3g} to {high:.3g}: if the network is used on images of another '
+            'range, give such images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
             '--min-correlation (min_correlation)'
         )
-    report.changes = _changes(program, ranges, spec, numbers, batches)
-    report.keep_float = list(keep_float)
+    report.changes = _changes(program, ranges, spec, results, batches)
     return result, report
 
 
@@ -165,12 +180,6 @@ def _layers(program, names):
     for number, name in zip(numbers, names or [f'{number - first} (conv)' for number in numbers]):
         found.setdefault(name, []).append(number)
     return found
-
-
-def require_known(method):
-    """Raise `UserError` unless a way of choosing ranges is one of `RANGES`."""
-    if method not in RANGES:
-        raise UserError(f'the range of 8-bit numbers is chosen by {", ".join(RANGES)}, not by {method!r}')
 
 
 def _are_pixels(batches, spec):
@@ -289,8 +298,8 @@ def _outputs(program, batch):
     return np.concatenate([array.reshape(len(batch), -1) for array in _Runner(program, program.outputs)(batch)], axis=1).astype(np.float64)
 
 
-def _compared(program, result, batches, method, names):
-    first, values = len(program.inputs), program.values()
+def _compared(program, result, options, names):
+    first, values, batches = len(program.inputs), program.values(), options.calibration
     bits = [number for number, operation in enumerate(program.operations, first) if operation.row.compares]
     before = _Runner(program, [*bits, *program.outputs])
     after = _Runner(result.program, [result.number_of[number] for number in bits] + result.program.outputs)
@@ -314,9 +323,9 @@ def _compared(program, result, batches, method, names):
         correlation=_correlation(expected, found),
         told_apart=_share_told_apart(expected, found, all((batch == batches[0][0]).all() for batch in batches)),
         same_class=float((expected.argmax(axis=1) == found.argmax(axis=1)).mean()) if classes else None,
-        ranges=method,
+        ranges=options.ranges,
         changes={},
-        keep_float=[],
+        keep_float=list(options.keep_float),
         milliseconds=_least_milliseconds([program, result.program], batches[0][:1]),
     )
 

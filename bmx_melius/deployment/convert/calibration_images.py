@@ -1,6 +1,6 @@
 """Images for calibration: from an array, a file of one, or what networks are evaluated on."""
 
-import numbers
+import dataclasses
 import os
 
 import numpy as np
@@ -8,8 +8,6 @@ import numpy as np
 from ...arithmetic import ceil_div, evenly_spaced
 from ...errors import UserError
 from ...files.npy import open_npy
-from .calibration import MIN_CORRELATION, require_known
-from .packing import Calibration
 
 MAX_IMAGES = 256
 _BATCH = 16
@@ -17,39 +15,11 @@ _THREADS = 2
 _SMALLEST = 1e-30  # of the largest number of inputs
 
 
-def read_calibration(source, ranges, keep_float, spec, half, min_correlation=MIN_CORRELATION):
-    """Return the `Calibration` of a conversion, or None without images.
-
-    Parameters
-    ----------
-    source : numpy.ndarray, path or None
-        See `calibration_batches`.
-    ranges : str
-    keep_float : sequence of str
-    spec : InputSpec or None
-        Preprocessing of the network.
-    half : bool
-        Whether weights are stored in half precision, which excludes 8-bit layers.
-    min_correlation : float
-        From -1 to 1.
-
-    Raises
-    ------
-    UserError
-        If the arguments exclude each other, or there are no images.
-    """
-    require_known(ranges)
-    if not isinstance(min_correlation, numbers.Real) or not -1 <= float(min_correlation) <= 1:
-        raise UserError(f'min_correlation is a number from -1 to 1, not {min_correlation!r}')
-    if source is None:
-        if keep_float:
-            raise UserError('keep_float names layers that do not become 8-bit integers: give calibration, too, or leave it out')
-        return None
-    if half:
-        raise UserError(
-            'layers are stored either in half precision or as 8-bit integers: give half (--half) or calibration (--int8), not both'
-        )
-    return Calibration(calibration_batches(source, spec), ranges, spec, keep_float, float(min_correlation))
+def with_images(options, spec):
+    """Return `LayerOptions` with calibration images, if there are any, read as `calibration_batches` with its parameter and errors."""
+    if options.calibration is None:
+        return options
+    return dataclasses.replace(options, calibration=calibration_batches(options.calibration, spec))
 
 
 def calibration_batches(source, spec):

@@ -15,8 +15,8 @@ from ...graph.tracing import load_symbol, symbol_of
 from ...reporting import LOG
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from .calibration import MIN_CORRELATION, RANGES
-from .calibration_images import read_calibration
+from .calibration import LayerOptions
+from .calibration_images import with_images
 from .packing import pack
 from .report import Report
 from .traced_network import TracedNetwork
@@ -34,9 +34,9 @@ def convert(
     input_spec: Optional[InputSpec] = None,
     class_names: Optional[Sequence[str]] = None,
     calibration: 'Union[np.ndarray, Path, None]' = None,
-    ranges: str = RANGES[0],
+    ranges: str = LayerOptions.ranges,
     keep_float: Sequence[str] = (),
-    min_correlation: float = MIN_CORRELATION,
+    min_correlation: float = LayerOptions.min_correlation,
 ) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -115,8 +115,8 @@ def convert(
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
     spec = Description(fields, 'the description').input_spec()
-    calibrated = read_calibration(calibration, ranges, keep_float, spec=spec, half=half, min_correlation=min_correlation)
-    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, half, calibrated)
+    layers = with_images(LayerOptions(half, calibration, ranges, keep_float, min_correlation), spec)
+    packed = pack(TracedNetwork(symbol, arrays, shapes), verify, layers, spec)
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
         require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')
@@ -174,7 +174,7 @@ def deploy(net: mx.gluon.HybridBlock, input_shape: InputShape) -> mx.gluon.Symbo
         arrays = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     except (RuntimeError, ValueError, mx.MXNetError) as error:  # not initialized, or an input that does not fit
         raise UserError(f'{type(net).__name__} does not run on an input of shape {input_shape}: {last_line(error)}') from error
-    packed = pack(TracedNetwork(symbol_of(net, list(shapes)), arrays, shapes), verification=False, half=False)
+    packed = pack(TracedNetwork(symbol_of(net, list(shapes)), arrays, shapes), False, LayerOptions())
     if packed.report.float_signs:
         LOG.warning('%s', packed.report.not_binary())
     block = mx.gluon.SymbolBlock(mx.sym.load_json(packed.symbol), [mx.sym.var(name) for name in packed.input_names])

@@ -15,7 +15,6 @@ assembly      write a symbol of packed operators and unconverted nodes (`assembl
 
 import collections
 import dataclasses
-from typing import Sequence
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from ..program.packed_operator import is_packed
 from ..program.program import Program
 from . import folding
 from .assembly import assemble
-from .calibration import MIN_CORRELATION, quantized
+from .calibration import quantized
 from .few_levels import with_levels
 from .global_means import with_means_of_summands
 from .integer_layers import with_integer_layers, with_thresholds_of_sums
@@ -37,31 +36,6 @@ from .partition import NOT_CONNECTED, divide
 from .report import Left, Report
 from .rules import inputs_meant_as_signs
 from .verification import verify
-
-
-@dataclasses.dataclass
-class Calibration:
-    """Images for the conversion to 8-bit layers.
-
-    Attributes
-    ----------
-    batches : list of numpy.ndarray
-        Inputs, float32 (N, C, H, W).
-    ranges : str
-        One of `calibration.RANGES`.
-    input_spec : InputSpec or None
-        Preprocessing of the input.
-    keep_float : sequence of str
-        Nodes of layers that remain float32.
-    min_correlation : float
-        Lowest correlation of the outputs with the outputs of float layers.
-    """
-
-    batches: list
-    ranges: str
-    input_spec: object
-    keep_float: Sequence[str] = ()
-    min_correlation: float = MIN_CORRELATION
 
 
 @dataclasses.dataclass
@@ -84,7 +58,7 @@ class Packed:
     report: Report
 
 
-def pack(network, verification, half, calibration=None):
+def pack(network, verification, layers, input_spec=None):
     """Convert a network.
 
     Parameters
@@ -92,10 +66,10 @@ def pack(network, verification, half, calibration=None):
     network : bmx_melius.deployment.convert.network.Network
     verification : bool
         Compare the programs with the framework of the network.
-    half : bool
-        Store the weights of float layers in float16.
-    calibration : Calibration or None
-        Images for which real-valued layers become layers of 8-bit integers.
+    layers : LayerOptions
+        Read by `calibration_images.with_images`.
+    input_spec : InputSpec or None
+        Preprocessing of the input.
 
     Returns
     -------
@@ -107,14 +81,14 @@ def pack(network, verification, half, calibration=None):
         If a node cannot be converted; the message names it.
     """
     try:
-        return _pack(network, verification, half, calibration)
+        return _pack(network, verification, layers, input_spec)
     except MemoryError as error:
         sizes = ', '.join(map(str, network.shapes.values()))
         raise UserError(f'there is not enough memory to convert with an input of shape {sizes}: give a smaller batch or size') from error
 
 
-def _pack(network, verification, half, calibration):
-    sample = _sample(network)
+def _pack(network, verification, layers, input_spec):
+    sample, half = _sample(network), layers.half
     comparisons = network.comparisons(sample)
     partition = divide(network, comparisons)
     lowered_regions = {region: lower(network, region.nodes, region.outputs, comparisons) for region in partition.regions}
@@ -132,7 +106,7 @@ def _pack(network, verification, half, calibration):
     for region, lowered in programs.items():  # after the verification, which has the float32 numbers that thresholds are compared with
         programs[region] = _renumbered(lowered, *with_thresholds_of_sums(lowered.program))
         words[region] = programs[region].program.to_words()
-    quantization = _quantize(programs, words, partition, calibration) if calibration else None
+    quantization = None if layers.calibration is None else _quantize(programs, words, partition, layers, input_spec)
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(
         packed_operators=len(programs),
@@ -175,7 +149,7 @@ def _renumbered(lowered, program, number_of):
     return dataclasses.replace(lowered, program=program, origins=origins, midpoints=midpoints)
 
 
-def _quantize(programs, words, partition, calibration):
+def _quantize(programs, words, partition, options, input_spec):
     """Replace the only program and its words by a program of 8-bit layers; return the `QuantizationReport`."""
     if len(programs) != 1 or partition.reasons:
         reasons = [f'{node.name} ({node.operator}), {reason}' for node, reason in partition.reasons.items()]
@@ -188,16 +162,7 @@ def _quantize(programs, words, partition, calibration):
         raise UserError(f'only a network with one input can have 8-bit layers; this one has {len(lowered.program.inputs)}')
     names = {number: entry.node.name for number, entry in lowered.origins.items()}
     layers = [node.name for node, _ in _convolutions(lowered, 'floats')]
-    result, report = quantized(
-        lowered.program,
-        calibration.batches,
-        method=calibration.ranges,
-        input_spec=calibration.input_spec,
-        names=names,
-        layers=layers,
-        keep_float=calibration.keep_float,
-        min_correlation=calibration.min_correlation,
-    )
+    result, report = quantized(lowered.program, options, input_spec, names, layers)
     words[region] = result.program.to_words()
     programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, midpoints={})
     return report

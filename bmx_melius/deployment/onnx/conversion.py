@@ -12,8 +12,8 @@ from ...graph.nodes import InputShape
 from ...reporting import ProgressLine
 from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from ..convert.calibration import MIN_CORRELATION, RANGES
-from ..convert.calibration_images import read_calibration
+from ..convert.calibration import LayerOptions
+from ..convert.calibration_images import with_images
 from ..convert.packing import pack
 from ..convert.partition import NOT_CONNECTED
 from ..convert.report import Report
@@ -85,9 +85,9 @@ def import_onnx(
     input_spec: Optional[InputSpec] = None,
     class_names: Optional[Sequence[str]] = None,
     calibration: 'Union[np.ndarray, Path, None]' = None,
-    ranges: str = RANGES[0],
+    ranges: str = LayerOptions.ranges,
     keep_float: Sequence[str] = (),
-    min_correlation: float = MIN_CORRELATION,
+    min_correlation: float = LayerOptions.min_correlation,
     outputs: Optional[Sequence[str]] = None,
 ) -> ImportReport:
     """Convert a trained network of few bits in an ONNX file to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
@@ -145,12 +145,12 @@ def import_onnx(
     """
     exported = Exported(prefix)
     exported.require_writable()
-    calibrated = read_calibration(calibration, ranges, keep_float, spec=input_spec, half=half, min_correlation=min_correlation)
+    real_layers = with_images(LayerOptions(half, calibration, ranges, keep_float, min_correlation), input_spec)
     with ProgressLine(total=1, description='computing the model', unit='times') as line:
         model, evaluator = tried(model_file, input_shape, outputs)
         line.update()
     if evaluator is None:
-        return _read_back(model, exported, calibrated or half, input_spec, class_names)
+        return _read_back(model, exported, half or calibration is not None, input_spec, class_names)
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')
@@ -188,7 +188,7 @@ def import_onnx(
         lost = ''.join(f'. {hint}' for hint in _lost_signs(translator.layers))
         raise UserError(f'{model.path}: this network has no binary layer, and no weights of few levels: {_why_not(translator)}{lost}')
     translator.notes += _lost_signs(translator.layers)
-    packed = pack(translator.network, verify, half, calibrated)
+    packed = pack(translator.network, verify, real_layers, input_spec)
     report = packed.report
     if report.left or report.packed_operators != 1:
         first_causes = sorted(report.left, key=lambda each: each.reason == NOT_CONNECTED)  # what is not connected is so because of others

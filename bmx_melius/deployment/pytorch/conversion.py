@@ -12,7 +12,7 @@ from ...errors import UserError
 from ...files.exported import Exported
 from ...files.io import replacing, require_writable
 from ...vision.preprocessing import InputSpec
-from ..convert.calibration import MIN_CORRELATION, RANGES
+from ..convert.calibration import LayerOptions
 from ..onnx.conversion import ImportReport, Path, import_onnx
 from ..onnx.model import import_onnx_package
 from ..onnx.ties import TiesError
@@ -53,9 +53,9 @@ def import_torch(
     input_spec: Optional[InputSpec] = None,
     class_names: Optional[Sequence[str]] = None,
     calibration: 'Union[np.ndarray, Path, None]' = None,
-    ranges: str = RANGES[0],
+    ranges: str = LayerOptions.ranges,
     keep_float: Sequence[str] = (),
-    min_correlation: float = MIN_CORRELATION,
+    min_correlation: float = LayerOptions.min_correlation,
     outputs: Optional[Sequence[str]] = None,
 ) -> TorchReport:
     """Convert a trained binary network of PyTorch to a packed one and write PREFIX-symbol.json and PREFIX-0000.params.
@@ -115,13 +115,7 @@ def import_torch(
     import_onnx_package()
     candidates, plain = available_exporters(exporter), in_plain_operators(frozen)
     described = {'input_spec': input_spec, 'class_names': class_names, 'outputs': outputs}
-    layers = {
-        'half': half,
-        'calibration': calibration,
-        'ranges': ranges,
-        'keep_float': keep_float,
-        'min_correlation': min_correlation,
-    }
+    layers = LayerOptions(half, calibration, ranges, keep_float, min_correlation)
     refusals = []
     with inference(), tempfile.TemporaryDirectory() as folder:
         for candidate in candidates:
@@ -130,12 +124,12 @@ def import_torch(
             comparison, in_float32 = None, verify and (half or calibration is not None)  # what the module can be compared with
             try:
                 export(plain, inputs, candidate, source)
-                report = _imported(source, packed, zero_is_positive, verify, **described, **({} if in_float32 else layers))
+                report = _imported(source, packed, zero_is_positive, verify, **described, **({} if in_float32 else vars(layers)))
                 if verify:
                     comparison = compare(frozen, inputs, Session(packed), report.outputs, source, zero_is_positive)
                     comparison.exporter = candidate
                 if in_float32:
-                    report = _imported(source, packed, zero_is_positive, verify, **described, **layers)
+                    report = _imported(source, packed, zero_is_positive, verify, **described, **vars(layers))
             except TiesError:
                 raise
             except UserError as error:  # another exporter may write other operators

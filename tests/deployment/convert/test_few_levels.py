@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.engines import INSTRUCTION_SETS, Engine, assert_same_bits, needs_engine
 from support.packed import chain, conv, operation
 
-from bmx_melius.deployment.convert.calibration import quantized
+from bmx_melius.deployment.convert.calibration import LayerOptions, quantized
 from bmx_melius.deployment.convert.few_levels import weight_levels, with_levels
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.layer_weights import int8_weight_of, weight_of
@@ -116,7 +116,7 @@ def test_a_convolution_of_levels_computes_what_the_float_convolution_computes():
 
 def in_8_bits(program, x):
     """Return the program of 8-bit layers, calibrated on one batch."""
-    return quantized(program, [x], min_correlation=-1)[0].program
+    return quantized(program, LayerOptions(calibration=[x], min_correlation=-1))[0].program
 
 
 def as_int8_conv(operation):

@@ -19,7 +19,7 @@ from support.small_networks import initialized, randomize_statistics, sequence
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.data.small_images import open_digits
-from bmx_melius.deployment.convert.calibration import RANGES, _share_told_apart, quantized
+from bmx_melius.deployment.convert.calibration import RANGES, LayerOptions, _share_told_apart, quantized
 from bmx_melius.deployment.convert.calibration_images import calibration_batches
 from bmx_melius.deployment.convert.equalization import ChannelStatistics, channel_factors
 from bmx_melius.deployment.convert.quantization import quantize
@@ -135,7 +135,7 @@ def test_each_operation_gives_nearly_what_it_gives_on_real_numbers(body, pixels)
     operations += [random_conv(random, 12, 16, last), operation('global_avg_pool', last + 1)]
     program = Program([Value(REAL_KIND, 3, 12, 12, False)], operations, [last + 2, last])
     x = SPEC.normalized(images(24, 12)) if pixels else random.randn(24, 3, 12, 12).astype(np.float32)
-    result, report = quantized(program, [x], 'minmax', SPEC if pixels else None)
+    result, report = quantized(program, LayerOptions(calibration=[x], ranges='minmax'), SPEC if pixels else None)
     assert report.layers == 2 and report.real == {}
     for found, expected in zip(reference.run(result.program, [x]), reference.run(program, [x])):
         assert np.abs(found - expected).max() < 0.08 * np.abs(expected).max()
@@ -166,7 +166,7 @@ def test_channels_with_small_numbers_are_rounded_as_finely_as_others(moves, rang
     (expected,) = reference.run(program, [x])
 
     def error():
-        result, report = quantized(program, [x], ranges)
+        result, report = quantized(program, LayerOptions(calibration=[x], ranges=ranges))
         (found,) = reference.run(result.program, [x])
         assert report.layers == 2 and report.real == {}
         changes, deviations = np.abs(found - expected).mean(axis=(0, 2, 3)), expected.std(axis=(0, 2, 3))
@@ -195,7 +195,7 @@ def test_a_normalization_of_pixels_with_negative_factors_is_followed_by_maxima_o
     operations = [affine(random, 3, 0), operation('max_pool', 1, **window(2, 2)), random_conv(random, 8, 3, 2)]
     program = Program([Value(REAL_KIND, 3, 12, 12, False)], operations, [3])
     x = SPEC.normalized(images(8, 12))
-    result, _ = quantized(program, [x], 'minmax', SPEC)
+    result, _ = quantized(program, LayerOptions(calibration=[x], ranges='minmax'), SPEC)
     (found,), (expected,) = reference.run(result.program, [x]), reference.run(program, [x])
     assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
 
@@ -204,7 +204,7 @@ def test_limits_that_differ_between_channels_stay_real():
     random = np.random.RandomState(0)
     limits = {'low': -np.arange(16, dtype=np.float32), 'high': numbers(16, 1)}
     program = Program([Value(REAL_KIND, 3, 8, 8, False)], [random_conv(random, 16, 3, 0), operation('clip', 1, arrays=limits)], [2])
-    result, report = quantized(program, [random.randn(4, 3, 8, 8).astype(np.float32)])
+    result, report = quantized(program, LayerOptions(calibration=[random.randn(4, 3, 8, 8).astype(np.float32)]))
     assert report.real == {'clip': 1}
 
 
@@ -213,7 +213,7 @@ def test_results_of_16_bits_reach_four_times_beyond_the_calibration_images():
     program = Program([Value(REAL_KIND, 3, 8, 8, False)], [random_conv(random, 8, 3, 0)], [1])
     x = random.standard_t(3, (8, 3, 8, 8)).astype(np.float32)
     for ranges in RANGES:
-        result, _ = quantized(program, [x], ranges)
+        result, _ = quantized(program, LayerOptions(calibration=[x], ranges=ranges))
         (scale,) = (each.arrays['scale'] for each in result.program.operations[-1:])
         assert scale.max() * 32766 == pytest.approx(4 * np.abs(reference.run(program, [x])[0]).max(), rel=1e-4)
 
@@ -390,16 +390,15 @@ def test_the_command_reads_images_from_an_array_in_a_file(export, tmp_path, caps
 @needs_engine
 def test_the_report_says_where_8_bit_layers_take_longer_than_float_layers():
     program = program_of(3, random_conv(np.random.RandomState(0), 4, 3, 0))
-    _, report = quantized(program, [np.random.RandomState(1).randn(4, 3, 8, 8).astype(np.float32)])
+    _, report = quantized(program, LayerOptions(calibration=[np.random.RandomState(1).randn(4, 3, 8, 8).astype(np.float32)]))
     assert all(0 < time < 1e3 for time in report.milliseconds)
     slower, as_fast = (str(dataclasses.replace(report, milliseconds=[2.0, time])) for time in (2.11, 2.09))
     assert 'do not pay on this processor: 2.11 ms an image, with float layers 2' in slower and 'pay' not in as_fast
 
 
 def test_an_unknown_way_of_choosing_ranges_is_named():
-    program = program_of(3, Operation('relu', ()))
     with pytest.raises(UserError, match="not by 'median'"):
-        quantized(program, [np.zeros((1, 3, 1, 1), np.float32)], 'median')
+        LayerOptions(ranges='median')
 
 
 def test_ranges_without_images_are_refused(small, tmp_path, run):
