@@ -33,11 +33,12 @@ from bmx_melius.training.initial_weights import start_weights
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
 from bmx_melius.training.loop import Stopped, Training
 from bmx_melius.training.network import check_dtype, make_network, model_arguments
-from bmx_melius.training.objective import make_objective
-from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.objective import make_objective, make_teacher
+from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions, make_trainer
 from bmx_melius.training.options.parsing import parse_arguments, read_options
 from bmx_melius.training.run import INTERRUPTED, Run
 from bmx_melius.training.series import read_series
+from bmx_melius.training.teacher import TeacherOptions
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:
@@ -60,12 +61,14 @@ def prepare(options, workers):
     notes = start_weights(options, model_zoo.get_model, net, model, data.validation() if workers.rank == 0 else None)
 
     # Loss: softmax cross-entropy, with mixup, label smoothing, class weights or a teacher
-    objective = make_objective(net, data.classes, data.spec.shape, devices, model_zoo.get_model, **options.pick(make_objective))
+    teacher = make_teacher(net, data.classes, data.spec.shape, devices, model_zoo.get_model, options.make(TeacherOptions))
+    objective = make_objective(options, data.classes, teacher)
 
     # Trainer: optimizer and learning-rate schedule
-    trainer = make_trainer(net, data.updates_per_epoch, data.images_per_update, workers, **options.pick(make_trainer))
+    sizes = data.updates_per_epoch, data.images_per_update
+    trainer = make_trainer(net, *sizes, workers, options.make(OptimizerOptions), options.make(ScheduleOptions))
 
-    training = Training(net, data, objective, trainer, workers=workers, **options.pick(Training))
+    training = options.make(Training, net, data, objective, trainer, workers=workers)
     return training, Run(options, training, model, notes)
 
 

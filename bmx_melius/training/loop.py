@@ -5,7 +5,6 @@ Each batch of `Training.batches`, in each of `Training.epochs`, is passed to `Tr
 
 import contextlib
 import dataclasses
-import inspect
 import itertools
 import math
 import time
@@ -24,10 +23,11 @@ from ..files.io import remove_leftovers
 from ..nn.methods.schedules import begin_epoch
 from ..nn.methods.updates import finish_update
 from ..reporting import LOG, ProgressLine, showing_messages
+from ..signatures import picked
 from .fit_arguments import check_arguments, naming_arguments
 from .interruption import Interruption
 from .objective import Objective
-from .optimization import BATCH, make_trainer
+from .optimization import BATCH, OptimizerOptions, ScheduleOptions, make_trainer
 from .optimizer_names import optimizer_defaults
 from .progress import Progress
 from .recording.history_files import HistoryFiles
@@ -36,8 +36,8 @@ from .saving.checkpoints import Checkpoints
 from .saving.stored_checkpoints import read_last, refuse_run
 from .weight_average import WeightAverage
 
-# Arguments of `make_trainer` that `fit` sets, and arguments that belong to batches of a known size or to runs that are extended.
-_NOT_OF_FIT = ('net', 'updates', 'images_per_update', 'workers', 'parameters', 'lr_scaling', 'num_training_samples', 'resume_epoch')
+# Options of the trainer that belong to batches of a known size or to runs that are extended.
+_NOT_OF_FIT = ('lr_scaling', 'num_training_samples', 'resume_epoch')
 
 CONFUSED_CLASSES = 4096  # the largest number of classes whose confusion is counted: 134 MB
 _CONFUSION = 'confusion'  # in the arrays of checkpoints
@@ -273,7 +273,7 @@ class Loaders:
         return map(_pair, () if self._validation is None else self._validation)
 
 
-@naming_arguments(make_trainer)
+@naming_arguments(OptimizerOptions, ScheduleOptions)
 def fit(
     net, train_data, validation_data=None, num_epochs=1, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0,
     ema=None, dtype='float32', save_dir=None, resume=False, verbose=True, on_batch=None, on_epoch=None, **options,
@@ -314,8 +314,8 @@ def fit(
         Called after each update, and after the checkpoint and the tables of each epoch, with the `Training`; its `progress` has the
         numbers. Training ends when `on_epoch` returns True.
     **options
-        Further arguments of the optimizer and of the learning-rate schedule, as `optimization.make_trainer` takes them, such as
-        ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
+        Further arguments of the optimizer and of the learning-rate schedule, fields of `optimization.OptimizerOptions` and
+        `optimization.ScheduleOptions`, such as ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
 
     Returns
     -------
@@ -356,21 +356,11 @@ def fit(
     _finish_initialization(net, data, dtype)
     if trainer is None:
         optimizer = optimizer.lower()
-        lr = optimizer_defaults(optimizer).lr if lr is None else lr
+        options.update(optimizer=optimizer, lr=optimizer_defaults(optimizer).lr if lr is None else lr, num_epochs=num_epochs, dtype=dtype)
+        of_optimizer, of_schedule = (kind(**picked(kind, options)) for kind in (OptimizerOptions, ScheduleOptions))
         # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
         ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
-        trainer = make_trainer(
-            net,
-            data.updates_per_epoch,
-            BATCH,
-            workers,
-            optimizer=optimizer,
-            lr=lr,
-            num_epochs=num_epochs,
-            dtype=dtype,
-            parameters=ordered,
-            **options,
-        )
+        trainer = make_trainer(net, data.updates_per_epoch, BATCH, workers, of_optimizer, of_schedule, ordered)
         schedule = trainer.optimizer.lr_scheduler
     objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
     training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
@@ -422,7 +412,7 @@ def _make_confusion(classes):
 
 def _require_known(options):
     """Raise `UserError` for arguments of `fit` that the trainer does not have, or that depend on what only ``bmx-melius train`` knows."""
-    known = set(inspect.signature(make_trainer).parameters) - set(_NOT_OF_FIT)
+    known = {field.name for kind in (OptimizerOptions, ScheduleOptions) for field in dataclasses.fields(kind)} - set(_NOT_OF_FIT)
     for name in options:
         if name not in known:
             raise UserError(f'fit has no argument {name}{did_you_mean(name, known)}')

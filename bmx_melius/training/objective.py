@@ -1,5 +1,7 @@
 """Training objective: loss of each image with label smoothing, mixup and distillation, as in GluonCV, CutMix, and attention transfer."""
 
+import functools
+
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
@@ -7,7 +9,7 @@ from mxnet import autograd, gluon
 from ..arithmetic import seed_for
 from ..gluon_cv import gluoncv
 from .attention import AttentionTransfer
-from .teacher import load_teacher
+from .teacher import TeacherOptions, load_teacher
 
 LABEL_SMOOTHING = 0.1  # GluonCV's
 MIXUP, CUTMIX = 1, 2  # appended to epoch and batch, so that no other random numbers have these seeds
@@ -233,28 +235,24 @@ class Objective:
         return targets.argmax(axis=1) if self._distributions else targets
 
 
-def make_objective(
-    net, classes, input_shape, devices, get_model, *, num_epochs, seed=0, label_smoothing=False, mixup=False, mixup_alpha=0.2,
-    mixup_off_epoch=0, cutmix=False, class_weight_values=None, teacher=None, teacher_params=None, teacher_pretrained=False,
-    teacher_options=None, assistants=None, temperature=20.0, hard_weight=0.5, attention_weight=0.0,
-):  # fmt: skip
-    """Return the objective of a run, for the network `net`. Raises `UserError` when the teacher cannot be used.
+def make_teacher(net, classes, input_shape, devices, get_model, options):
+    """Return the `Teacher` that `TeacherOptions` describe, of the network `net`, or None. Raises `UserError` when it cannot be used.
 
-    `get_model` has the interface of `model_zoo.get_model`; the keyword arguments are the values of the flags with these names.
+    `get_model` has the interface of `model_zoo.get_model`.
     """
-    mixing = Mixup(mixup_alpha, seed, num_epochs - mixup_off_epoch) if mixup else CutMix(seed) if cutmix else None
-    if teacher:
-        other = load_teacher(
-            get_model,
-            teacher,
-            classes,
-            input_shape,
-            devices,
-            params=teacher_params,
-            pretrained=teacher_pretrained,
-            arguments=teacher_options,
-        )
-        attention = AttentionTransfer(net, other, input_shape, attention_weight) if attention_weight else None
-        second = [load_teacher(get_model, name, classes, input_shape, devices, flag='--assistants') for name in assistants or ()]
-        teacher = Teacher(other, temperature, hard_weight, attention, Assistants(second, num_epochs) if second else None)
-    return Objective(classes, LABEL_SMOOTHING if label_smoothing else 0.0, mixing, teacher or None, class_weight_values)
+    if not options.teacher:
+        return None
+    load = functools.partial(load_teacher, get_model, classes=classes, input_shape=input_shape, devices=devices)
+    teacher = load(options)
+    attention = AttentionTransfer(net, teacher, input_shape, options.attention_weight) if options.attention_weight else None
+    assistants = [load(TeacherOptions(name), flag='--assistants') for name in options.assistants or ()]
+    shared = Assistants(assistants, options.num_epochs) if assistants else None
+    return Teacher(teacher, options.temperature, options.hard_weight, attention, shared)
+
+
+def make_objective(options, classes, teacher):
+    """Return the objective of a run with these `TrainingOptions`, and with a `Teacher` or None."""
+    mixing = CutMix(options.seed) if options.cutmix else None
+    if options.mixup:
+        mixing = Mixup(options.mixup_alpha, options.seed, options.num_epochs - options.mixup_off_epoch)
+    return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0.0, mixing, teacher, options.class_weight_values)

@@ -1,8 +1,10 @@
 """Optimizer and learning-rate schedule: GluonCV's schedules, arranged so that no update has learning rate 0."""
 
+import dataclasses
 import itertools
 import math
 import operator
+from typing import Optional, Sequence, Union
 
 import mxnet as mx
 
@@ -16,6 +18,40 @@ from .optimizer_names import optimizer_defaults
 MODES = ('cosine', 'step', 'poly')
 BATCH = 64  # images per update in the authors' training logs, for which default learning rates are meant
 SCALINGS = {'none': lambda ratio: 1.0, 'linear': lambda ratio: ratio, 'sqrt': math.sqrt}
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerOptions:
+    """The optimizer of a run, by the flags with the names of the fields."""
+
+    optimizer: str
+    lr: float  # base rate, of which `ScheduleOptions` make the rate of each update
+    wd: float = 0.0
+    momentum: Optional[float] = None  # None: the optimizer has no such argument, or its default
+    optimizer_params: Optional[dict] = None  # further arguments
+    no_wd: bool = False  # no weight decay of biases and normalizations
+    binary_optimizer: Optional[str] = None  # of binary weights; None: the same
+    binary_lr: Optional[float] = None
+    binary_optimizer_params: Optional[dict] = None
+    dtype: str = 'float32'  # of the network; of others, the optimizer has the weights in float32, too
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduleOptions:
+    """The learning rates of a run, see `make_schedule`, by the flags with the names of the fields."""
+
+    num_epochs: int
+    lr_mode: str = 'cosine'
+    lr_scaling: str = 'none'  # rule in `SCALINGS`
+    lr_factor: float = 1.0  # of all rates
+    lr_decay: Union[float, Sequence[float]] = 0.1
+    lr_decay_epoch: Sequence[int] = ()
+    lr_decay_period: int = 0  # see `decay_epochs`
+    lr_power: float = 2.0
+    warmup_epochs: int = 0
+    warmup_lr: float = 0.0
+    num_training_samples: Optional[int] = None  # images of an epoch of the schedule; None: of the data
+    resume_epoch: int = 0  # in which the run starts
 
 
 def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warmup_lr=0.0, decay=0.1, decay_epochs=(), power=2):
@@ -91,12 +127,7 @@ def scaled_rate(lr, images_per_update, scaling):
     return lr * SCALINGS[scaling](images_per_update / BATCH)
 
 
-def make_trainer(
-    net, updates, images_per_update, workers, *, optimizer, lr, num_epochs, wd=0.0, momentum=None, optimizer_params=None, no_wd=False,
-    binary_optimizer=None, binary_lr=None, binary_optimizer_params=None, lr_mode='cosine', lr_scaling='none', lr_factor=1.0, lr_decay=0.1,
-    lr_decay_epoch=(), lr_decay_period=0, lr_power=2.0, warmup_epochs=0, warmup_lr=0.0, num_training_samples=None, resume_epoch=0,
-    dtype='float32', parameters=None,
-):  # fmt: skip
+def make_trainer(net, updates, images_per_update, workers, optimizer, schedule, parameters=None):
     """Return the trainer of a run, with its optimizer and learning-rate schedule.
 
     Parameters
@@ -105,8 +136,8 @@ def make_trainer(
     updates, images_per_update : int
         Updates per epoch, and images per update over all workers.
     workers : Workers
-    optimizer, ... : optional
-        Values of the flags with these names.
+    optimizer : OptimizerOptions
+    schedule : ScheduleOptions
     parameters : list of Parameter, optional
         Parameters in the order in which checkpoints number them, by default ordered by name.
 
@@ -114,53 +145,51 @@ def make_trainer(
     -------
     gluon.Trainer, or the equivalent of these workers
     """
-    if no_wd:
+    if optimizer.no_wd:
         for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
             parameter.wd_mult = 0.0
 
-    scheduled = num_training_samples // images_per_update if num_training_samples else updates
+    samples = schedule.num_training_samples
+    scheduled = samples // images_per_update if samples else updates
     if not scheduled:
-        raise UserError(f'--num-training-samples {num_training_samples}: one update needs {images_per_update} images')
+        raise UserError(f'--num-training-samples {samples}: one update needs {images_per_update} images')
     if scheduled != updates:
         LOG.warning(
-            '--num-training-samples %d: the learning rate decays as if epochs had %d updates, and they have %d',
-            num_training_samples,
-            scheduled,
-            updates,
+            '--num-training-samples %d: the learning rate decays as if epochs had %d updates, and they have %d', samples, scheduled, updates
         )
 
-    def arguments_of(optimizer, lr, params):
+    def arguments_of(name, lr, params):
         """Return the arguments of an optimizer with the base rate `lr`; the schedules of all have the same form."""
-        lr = lr_factor * scaled_rate(lr, images_per_update, lr_scaling)
+        lr = schedule.lr_factor * scaled_rate(lr, images_per_update, schedule.lr_scaling)
         return {
             'learning_rate': lr,
-            'wd': wd,
-            'begin_num_update': resume_epoch * updates,
-            'multi_precision': dtype != 'float32',
+            'wd': optimizer.wd,
+            'begin_num_update': schedule.resume_epoch * updates,
+            'multi_precision': optimizer.dtype != 'float32',
             'lr_scheduler': make_schedule(
-                lr_mode,
+                schedule.lr_mode,
                 lr,
-                num_epochs,
+                schedule.num_epochs,
                 updates_per_epoch=scheduled,
-                warmup_epochs=warmup_epochs,
-                warmup_lr=lr_factor * warmup_lr,
-                decay=lr_decay,
-                decay_epochs=decay_epochs(lr_decay_epoch, lr_decay_period, num_epochs),
-                power=lr_power,
+                warmup_epochs=schedule.warmup_epochs,
+                warmup_lr=schedule.lr_factor * schedule.warmup_lr,
+                decay=schedule.lr_decay,
+                decay_epochs=decay_epochs(schedule.lr_decay_epoch, schedule.lr_decay_period, schedule.num_epochs),
+                power=schedule.lr_power,
             ),
-            **optimizer_defaults(optimizer).arguments,
+            **optimizer_defaults(name).arguments,
             **(params or {}),
         }
 
-    name, arguments = optimizer, arguments_of(optimizer, lr, optimizer_params)
-    if momentum is not None:
-        arguments['momentum'] = momentum
-    if binary_optimizer:
+    name, arguments = optimizer.optimizer, arguments_of(optimizer.optimizer, optimizer.lr, optimizer.optimizer_params)
+    if optimizer.momentum is not None:
+        arguments['momentum'] = optimizer.momentum
+    if optimizer.binary_optimizer:
         names = [weight.name for weight in binary_weights(net).values()]
         if not names:
-            raise UserError(f'--binary-optimizer {binary_optimizer}: this network has no binary weights; leave the flag out')
+            raise UserError(f'--binary-optimizer {optimizer.binary_optimizer}: this network has no binary weights; leave the flag out')
         main = mx.optimizer.create(name, **arguments)
-        binary_arguments = arguments_of(binary_optimizer, binary_lr, binary_optimizer_params)
-        binary = mx.optimizer.create(binary_optimizer, **binary_arguments)
+        binary_arguments = arguments_of(optimizer.binary_optimizer, optimizer.binary_lr, optimizer.binary_optimizer_params)
+        binary = mx.optimizer.create(optimizer.binary_optimizer, **binary_arguments)
         name, arguments = BinarySplit.__name__, {'main': main, 'binary': binary, 'names': names}
     return workers.make_trainer(parameters or net.collect_params(), name, arguments)

@@ -1,7 +1,9 @@
 """Loading of the teacher network of a distillation."""
 
+import dataclasses
 import os
 import warnings
+from typing import Optional, Sequence, Union
 
 import mxnet as mx
 from mxnet import gluon
@@ -12,26 +14,33 @@ from ..files.parameters import read_parameters
 from ..graph.tracing import load_symbol
 
 
-def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None, flag='--teacher'):
+@dataclasses.dataclass(frozen=True)
+class TeacherOptions:
+    """The teachers of a distillation, by the flags with the names of the fields. The defaults are GluonCV's."""
+
+    teacher: Optional[str] = None  # prefix of an exported network, PREFIX-symbol.json and PREFIX-0000.params, or a name for `get_model`
+    temperature: float = 20.0
+    hard_weight: float = 0.5  # of the labels
+    attention_weight: float = 0.0  # of `AttentionTransfer`; 0: without
+    assistants: Optional[Sequence[str]] = None  # second teachers, each for an equal part of `num_epochs`
+    teacher_params: Optional[str] = None  # file of the weights of a network given by name; by default they are GluonCV's
+    teacher_pretrained: Union[bool, str] = False  # published weights instead, as in `get_model`, which may download them
+    teacher_options: Optional[dict] = None  # further arguments of `get_model`
+    num_epochs: Optional[int] = None
+
+
+def load_teacher(get_model, options, classes, input_shape, devices, flag='--teacher'):
     """Build or import the teacher network and load its weights.
 
     Parameters
     ----------
     get_model : function
         Function with the interface of `model_zoo.get_model`.
-    name : str
-        Prefix of an exported network, ``PREFIX-symbol.json`` and ``PREFIX-0000.params``, or a name known to `get_model`.
+    options : TeacherOptions
     classes : int
     input_shape : tuple of int
         Shape (C, H, W) of the images.
     devices : list of mx.Context
-    params : str or None
-        File of weights for `load_parameters`, for a network given by name.
-    pretrained : bool or str
-        Use published weights instead, as in `get_model`; they are downloaded if they are not in ~/.mxnet/models. Without `params` a network
-        given by name has GluonCV's weights, as in GluonCV's training script.
-    arguments : dict or None
-        Further arguments of `get_model`.
     flag : str
         What names the network in messages.
 
@@ -45,9 +54,10 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     UserError
         When the network or its weights do not exist, or do not match the data.
     """
+    name, params, pretrained = options.teacher, options.teacher_params, options.teacher_pretrained
     files = Exported(name)
     exported = os.path.isfile(files.symbol_file)
-    if exported and (params or pretrained or arguments):
+    if exported and (params or pretrained or options.teacher_options):
         raise UserError(
             f'--teacher {name} is an exported network, which includes its weights: leave out --teacher-params, '
             '--teacher-pretrained and --teacher-options'
@@ -62,7 +72,7 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
                 warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input, which is float32
                 net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
         else:
-            net = get_model(name, pretrained=pretrained or not params, classes=classes, ctx=devices, **(arguments or {}))
+            net = get_model(name, pretrained=pretrained or not params, classes=classes, ctx=devices, **(options.teacher_options or {}))
             if params:
                 read_parameters(params)  # refuses damaged files, for which MXNet allocates whatever they announce
                 net.load_parameters(params, ctx=devices)

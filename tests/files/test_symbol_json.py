@@ -11,7 +11,7 @@ from bmx_melius import UserError
 from bmx_melius.files import symbol_json
 from bmx_melius.files.symbol_json import VARIABLE, SymbolJson, integers, truth
 from bmx_melius.graph.tracing import load_symbol
-from bmx_melius.training.teacher import load_teacher
+from bmx_melius.training.teacher import TeacherOptions, load_teacher
 
 
 def symbol():
@@ -190,7 +190,7 @@ def test_a_symbol_that_is_too_large_is_refused_before_it_is_parsed(monkeypatch):
 def test_a_teacher_with_an_operator_that_would_execute_what_a_file_points_to_is_refused(tmp_path):
     (tmp_path / 'net-symbol.json').write_text(damaged(lambda content: content['nodes'][1].update(op='_Native', attrs={'info': '0x1000'})))
     with pytest.raises(UserError, match='net-symbol.json is refused: MXNet executes'):
-        load_teacher(None, str(tmp_path / 'net'), 2, (3, 8, 8), [mx.cpu()])
+        load_teacher(None, TeacherOptions(str(tmp_path / 'net')), 2, (3, 8, 8), [mx.cpu()])
 
 
 @pytest.mark.parametrize(

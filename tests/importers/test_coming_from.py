@@ -20,10 +20,10 @@ from bmx_melius import UserError
 from bmx_melius.data.opening import open_source
 from bmx_melius.data.source import Batching
 from bmx_melius.training.network import INITIALIZERS
-from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions, make_trainer
 from bmx_melius.training.options.flags import ALIASES, MODEL_FLAGS, REFUSED, make_parser
 from bmx_melius.training.options.parsing import parse_arguments, parse_options
-from bmx_melius.training.teacher import load_teacher
+from bmx_melius.training.teacher import TeacherOptions, load_teacher
 
 TEXT = (ROOT / 'docs' / 'coming-from.md').read_text()
 PARSER = make_parser(model_zoo)
@@ -262,12 +262,12 @@ def test_the_number_of_training_samples_sets_the_length_of_the_schedule(caplog):
             return arguments['lr_scheduler']
 
     net = mx.gluon.nn.Dense(1)
-    schedule = make_trainer(net, 10, 4, Workers(), optimizer='sgd', lr=1.0, num_epochs=3, num_training_samples=83)
+    schedule = make_trainer(net, 10, 4, Workers(), OptimizerOptions('sgd', 1.0), ScheduleOptions(3, num_training_samples=83))
     expected = [(1 + np.cos(np.pi * update / (3 * (83 // 4)))) / 2 for update in range(30)]
     np.testing.assert_allclose([schedule(update + 1) for update in range(30)], expected, atol=1e-6)
     assert 'as if epochs had 20 updates, and they have 10' in caplog.text
     with pytest.raises(UserError, match='--num-training-samples 3: one update needs 4 images'):
-        make_trainer(net, 10, 4, Workers(), optimizer='sgd', lr=1.0, num_epochs=3, num_training_samples=3)
+        make_trainer(net, 10, 4, Workers(), OptimizerOptions('sgd', 1.0), ScheduleOptions(3, num_training_samples=3))
 
 
 def test_a_teacher_without_weights_has_those_of_gluoncv():
@@ -279,8 +279,8 @@ def test_a_teacher_without_weights_has_those_of_gluoncv():
         net.initialize(ctx=ctx)
         return net
 
-    load_teacher(get_model, 'resnet18_v1', 10, (3, 8, 8), [mx.cpu()])
-    load_teacher(get_model, 'meliusnet22', 10, (3, 8, 8), [mx.cpu()], pretrained='larq')
+    load_teacher(get_model, TeacherOptions('resnet18_v1'), 10, (3, 8, 8), [mx.cpu()])
+    load_teacher(get_model, TeacherOptions('meliusnet22', teacher_pretrained='larq'), 10, (3, 8, 8), [mx.cpu()])
     assert asked == [('resnet18_v1', True), ('meliusnet22', 'larq')]
 
 

@@ -19,7 +19,7 @@ from bmx_melius import InputSpec, UserError
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.options.parsing import parse_options
-from bmx_melius.training.teacher import load_teacher
+from bmx_melius.training.teacher import TeacherOptions, load_teacher
 from model_zoo import larq, store
 from model_zoo.registry import get_pretrained_options
 
@@ -200,7 +200,7 @@ def test_flags_that_contradict_published_weights_are_one_error(of_three_classes,
 
 
 def test_a_published_network_teaches(of_three_classes, tmp_path):
-    teacher = load_teacher(model_zoo.get_model, 'meliusnet22', 3, (3, 32, 32), [mx.cpu()], pretrained='larq')
+    teacher = load_teacher(model_zoo.get_model, TeacherOptions('meliusnet22', teacher_pretrained='larq'), 3, (3, 32, 32), [mx.cpu()])
     expected = model_zoo.from_larq('meliusnet22', tmp_path / LARQ_FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_allclose(teacher(x).asnumpy(), expected(x).asnumpy(), rtol=1e-5, atol=1e-5)

@@ -14,9 +14,9 @@ from support.small_networks import initialized, sequence
 
 import model_zoo
 from bmx_melius.errors import UserError
-from bmx_melius.training.objective import Assistants, Mixup, Objective, Teacher, make_objective
+from bmx_melius.training.objective import Assistants, Mixup, Objective, Teacher, make_objective, make_teacher
 from bmx_melius.training.options.parsing import parse_options
-from bmx_melius.training.teacher import load_teacher
+from bmx_melius.training.teacher import TeacherOptions, load_teacher
 from model_zoo import get_model
 
 IMAGES, SHAPE = 6, (2, 3, 3)
@@ -142,10 +142,8 @@ def trained(tmp_path):
 def test_a_teacher_is_given_by_name_with_weights_or_as_an_exported_network(trained):
     net, params, prefix = trained
     x = nd.random.normal(shape=(2, 3, 8, 8))
-    for teacher in (
-        load_teacher(get_model, 'meliusnet_flex', CLASSES, (3, 8, 8), [mx.cpu()], params, arguments=ARGUMENTS),
-        load_teacher(get_model, prefix, CLASSES, (3, 8, 8), [mx.cpu()]),
-    ):
+    for options in (TeacherOptions('meliusnet_flex', teacher_params=params, teacher_options=ARGUMENTS), TeacherOptions(prefix)):
+        teacher = load_teacher(get_model, options, CLASSES, (3, 8, 8), [mx.cpu()])
         np.testing.assert_allclose(teacher(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-5)
 
 
@@ -157,34 +155,36 @@ def test_a_network_of_gluoncv_teaches_too(tmp_path):
     x = nd.random.normal(shape=(1, 3, 32, 32))
     expected = net(x).asnumpy()
     net.save_parameters(str(tmp_path / 'weights'))
-    teacher = load_teacher(get_model, 'cifar_resnet20_v1', CLASSES, (3, 32, 32), [mx.cpu()], str(tmp_path / 'weights'))
+    options = TeacherOptions('cifar_resnet20_v1', teacher_params=str(tmp_path / 'weights'))
+    teacher = load_teacher(get_model, options, CLASSES, (3, 32, 32), [mx.cpu()])
     np.testing.assert_allclose(teacher(x).asnumpy(), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     'case,words',
     [
-        (dict(name='meliusnet_flex'), '--teacher-params'),
-        (dict(name='meliusnet_flex', params='PARAMS', pretrained=True), '--teacher-pretrained'),
-        (dict(name='meliusnet22', params='PARAMS'), 'meliusnet22 cannot be used'),
-        (dict(name='nothing_like_it', params='PARAMS'), "unknown network 'nothing_like_it'"),
-        (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'meliusnet_flex takes no argument depth'),
-        (dict(name='mobilenet0.5', params='PARAMS', arguments={'depth': 3}), 'mobilenet0.5 .*depth'),
-        (dict(name='meliusnet22', pretrained=True), 'publishes no weights of meliusnet22'),
-        (dict(name='PREFIX', params='PARAMS'), 'includes its weights'),
-        (dict(name='PREFIX', classes=7), '7 classes'),
-        (dict(name='PREFIX', input_shape=(1, 8, 8)), 'cannot be used'),
+        (dict(teacher='meliusnet_flex'), '--teacher-params'),
+        (dict(teacher='meliusnet_flex', teacher_params='PARAMS', teacher_pretrained=True), '--teacher-pretrained'),
+        (dict(teacher='meliusnet22', teacher_params='PARAMS'), 'meliusnet22 cannot be used'),
+        (dict(teacher='nothing_like_it', teacher_params='PARAMS'), "unknown network 'nothing_like_it'"),
+        (dict(teacher='meliusnet_flex', teacher_params='PARAMS', teacher_options={'depth': 3}), 'meliusnet_flex takes no argument depth'),
+        (dict(teacher='mobilenet0.5', teacher_params='PARAMS', teacher_options={'depth': 3}), 'mobilenet0.5 .*depth'),
+        (dict(teacher='meliusnet22', teacher_pretrained=True), 'publishes no weights of meliusnet22'),
+        (dict(teacher='PREFIX', teacher_params='PARAMS'), 'includes its weights'),
+        (dict(teacher='PREFIX', classes=7), '7 classes'),
+        (dict(teacher='PREFIX', input_shape=(1, 8, 8)), 'cannot be used'),
     ],
 )
 def test_a_teacher_that_cannot_be_used_is_an_error_of_one_line(trained, case, words):
     files = {'PARAMS': trained[1], 'PREFIX': trained[2]}
-    case = {'classes': CLASSES, 'input_shape': (3, 8, 8), **{key: files.get(str(value), value) for key, value in case.items()}}
+    case = {key: files.get(str(value), value) for key, value in case.items()}
+    of_data = {'classes': case.pop('classes', CLASSES), 'input_shape': case.pop('input_shape', (3, 8, 8))}
     with pytest.raises(UserError, match=words) as caught:
-        load_teacher(get_model, devices=[mx.cpu()], **case)
+        load_teacher(get_model, TeacherOptions(**case), devices=[mx.cpu()], **of_data)
     assert '\n' not in str(caught.value)
 
 
-@pytest.mark.parametrize('case', [{'name': 'cifar_resnet20_v1', 'params': 'weights'}, {'name': 'net'}])
+@pytest.mark.parametrize('case', [{'teacher': 'cifar_resnet20_v1', 'teacher_params': 'weights'}, {'teacher': 'net'}])
 def test_a_teacher_whose_weights_announce_more_than_the_file_holds_is_refused_before_mxnet_allocates_it(
     trained, case, tmp_path, monkeypatch
 ):
@@ -196,7 +196,13 @@ def test_a_teacher_whose_weights_announce_more_than_the_file_holds_is_refused_be
     monkeypatch.setattr(mx.gluon.SymbolBlock, 'imports', lambda *_, **__: pytest.fail('was loaded'))
     case = {key: str(tmp_path / value) if value in ('weights', 'net') else value for key, value in case.items()}
     with pytest.raises(UserError, match='is damaged: at byte .* more bytes are expected'):
-        load_teacher(get_model, classes=CLASSES, input_shape=(3, 8, 8), devices=[mx.cpu()], **case)
+        load_teacher(get_model, TeacherOptions(**case), CLASSES, (3, 8, 8), [mx.cpu()])
+
+
+def objective_for(net, config):
+    """The objective of a run, as train_imagenet.py makes it."""
+    teacher = make_teacher(net, CLASSES, (3, 8, 8), [mx.cpu()], get_model, config.make(TeacherOptions))
+    return make_objective(config, CLASSES, teacher)
 
 
 def test_flags_make_their_objective(trained, batch):
@@ -207,7 +213,7 @@ def test_flags_make_their_objective(trained, batch):
         ],
         model_zoo,
     )
-    objective = make_objective(trained[0], CLASSES, (3, 8, 8), [mx.cpu()], get_model, **config.pick(make_objective))
+    objective = objective_for(trained[0], config)
     images = nd.random.normal(shape=(IMAGES, 3, 8, 8))
     for epoch, mixed in ((0, True), (1, False), (2, False)):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)
@@ -219,8 +225,7 @@ def test_flags_name_assistants(trained, batch):
     run = ['--model', 'meliusnet22', '--save-dir', '/nowhere', '--num-epochs', '4', '--teacher', str(trained[2])]
 
     def objective_of(*flags):
-        config = parse_options([*run, *flags], model_zoo)
-        return make_objective(trained[0], CLASSES, (3, 8, 8), [mx.cpu()], get_model, **config.pick(make_objective))
+        return objective_for(trained[0], parse_options([*run, *flags], model_zoo))
 
     images, logits = nd.random.normal(shape=(IMAGES, 3, 8, 8)), nd.random.normal(shape=(IMAGES, CLASSES))
     alone, assisted = (objective_of(*flags) for flags in ((), ('--assistants', f'{trained[2]},{trained[2]}')))

@@ -14,7 +14,7 @@ from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
 from bmx_melius.optimizers import BinarySplit
-from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions, make_trainer
 from bmx_melius.training.optimizer_names import optimizer_names
 from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.saving.optimizer_state import load_optimizer, save_optimizer
@@ -33,7 +33,7 @@ def configured(*flags):
 
 def trainer_of(net, *flags, workers=None):
     """The trainer of a network, for epochs of 10 updates of 64 images."""
-    return make_trainer(net, 10, 64, workers or Workers(), **configured(*flags).pick(make_trainer))
+    return make_trainer(net, 10, 64, workers or Workers(), *map(configured(*flags).make, (OptimizerOptions, ScheduleOptions)))
 
 
 def small_network(**arguments):

@@ -20,7 +20,7 @@ import train_imagenet
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.nn.layers import QDense
-from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions, make_trainer
 from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.options.presets import PRESETS, STAGES, describe_preset
 from bmx_melius.training.run import measure
@@ -219,7 +219,8 @@ def trainer_for(folder, *arguments):
     """The trainer of a run over ImageNet, as train_imagenet.py makes it, of a binary and a real weight."""
     net = sequence(QDense(1, in_units=1), gluon.nn.Dense(1, use_bias=False, in_units=1))
     net.initialize()
-    return make_trainer(net, UPDATES, 64, Workers('device'), **parsed(folder, *arguments).pick(make_trainer)), net
+    config = parsed(folder, *arguments)
+    return make_trainer(net, UPDATES, 64, Workers('device'), *map(config.make, (OptimizerOptions, ScheduleOptions))), net
 
 
 def test_every_update_of_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):

@@ -25,7 +25,7 @@ from bmx_melius.distributed.workers import Workers
 from bmx_melius.files.exported import description_fields
 from bmx_melius.files.io import sha256
 from bmx_melius.training.network import make_network, model_arguments
-from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions, make_trainer
 from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving.checkpoints import Checkpoints
@@ -183,7 +183,7 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     config, net = made_network(tmp_path / 'run', spec, *TINY, '--dtype', 'float16')
     types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
     assert types['weight'] == 'float16' and types['gamma'] == 'float32'
-    assert make_trainer(net, 10, 64, Workers('device'), **config.pick(make_trainer)).optimizer.multi_precision
+    assert make_trainer(net, 10, 64, Workers('device'), *map(config.make, (OptimizerOptions, ScheduleOptions))).optimizer.multi_precision
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
     fields = description_fields(model_arguments(config, 10), spec, counts)
@@ -200,7 +200,7 @@ def test_blocks_start_as_their_shortcuts_with_last_gamma(tmp_path):
 
 def test_no_wd_excludes_the_parameters_that_gluoncv_excludes(tmp_path):
     config, net = made_network(tmp_path, InputSpec(), *TINY, '--no-wd')
-    make_trainer(net, 10, 64, Workers('device'), **config.pick(make_trainer))
+    make_trainer(net, 10, 64, Workers('device'), *map(config.make, (OptimizerOptions, ScheduleOptions)))
     decayed = {name for name, parameter in net.collect_params().items() if parameter.wd_mult and parameter.grad_req != 'null'}
     assert decayed and all(name.endswith('weight') and 'qconv' not in name for name in decayed)
 

@@ -1,5 +1,6 @@
 """Flags of train_imagenet.py: every wrong one is reported in one line before any work, and dry runs show the plan."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -15,8 +16,10 @@ import model_zoo
 import train_imagenet
 from bmx_melius.arguments import fraction, number, positive_int, whole_number
 from bmx_melius.training.network import model_arguments
+from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions
 from bmx_melius.training.options.flags import make_parser
 from bmx_melius.training.options.parsing import parse_options
+from bmx_melius.training.teacher import TeacherOptions
 from model_zoo import get_model_list
 
 pytest_plugins = ['support.training_runs']  # its fixtures
@@ -34,6 +37,11 @@ pytest_plugins = ['support.training_runs']  # its fixtures
 )
 def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
     assert parse_options(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).model == name
+
+
+@pytest.mark.parametrize('kind', [OptimizerOptions, ScheduleOptions, TeacherOptions])
+def test_options_of_a_part_have_the_names_of_flags(kind):
+    assert {field.name for field in dataclasses.fields(kind)} <= {action.dest for action in make_parser(model_zoo)._actions}
 
 
 OF_DIGITS = [  # flags of a training on digits

@@ -2,13 +2,13 @@
 
 import argparse
 import dataclasses
-import inspect
 import os
 
 from ...arguments import flag_of, require
 from ...errors import UserError
 from ...files.io import sha256
 from ...reporting import LOG
+from ...signatures import picked
 from ..class_weights import class_weights
 from ..network import NETWORK_OPTIONS
 from ..saving.stored_checkpoints import read_last, refuse_run
@@ -59,7 +59,11 @@ class TrainingOptions(argparse.Namespace):
 
     def pick(self, function):
         """Return the options that a function has parameters for, a dict of keyword arguments."""
-        return {name: getattr(self, name) for name in inspect.signature(function).parameters if hasattr(self, name)}
+        return picked(function, vars(self))
+
+    def make(self, kind, *arguments, **others):
+        """Return an object of a class, of these arguments and of the options for which it has parameters or fields."""
+        return kind(*arguments, **others, **picked(kind, vars(self)))
 
     def measure(self, data):
         """Set the options of a new run that its training images determine, of which `data` is the source.

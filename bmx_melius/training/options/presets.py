@@ -12,6 +12,7 @@ from ...nn.quantizers import FULL_PRECISION
 from ..network import NETWORK_OPTIONS
 from ..optimization import SCALINGS
 from ..optimizer_names import optimizer_defaults
+from ..teacher import TeacherOptions
 
 OF_BINARY_WEIGHTS = ('binary_optimizer', 'binary_lr', 'binary_optimizer_params')
 # A preset's values of these flags apply only to the preset's optimizer.
@@ -288,15 +289,7 @@ ENSEMBLE_TRAININGS = BAGGING, BOOSTING, JOINT = ('bagging', 'boosting', 'joint')
 # Flag -> flags that require it, with their defaults (as in GluonCV).
 DEPENDENT = {
     'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
-    'teacher': {
-        'temperature': 20.0,
-        'hard_weight': 0.5,
-        'attention_weight': 0.0,
-        'assistants': None,
-        'teacher_params': None,
-        'teacher_pretrained': False,
-        'teacher_options': None,
-    },
+    'teacher': {field.name: field.default for field in dataclasses.fields(TeacherOptions) if field.name not in ('teacher', 'num_epochs')},
 }
 
 
