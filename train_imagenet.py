@@ -23,7 +23,7 @@ os.environ['BMX_MELIUS_ROLE'] = os.environ.pop('DMLC_ROLE', '')
 
 import model_zoo
 from bmx_melius import UserError
-from bmx_melius.data.opening import open_source
+from bmx_melius.data.opening import AugmentationOptions, DataOptions, InputOptions, open_source
 from bmx_melius.data.source import Batching
 from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
@@ -52,7 +52,7 @@ def prepare(options, workers):
 
     # Data: batches of normalized images, shuffled and augmented in each epoch
     batching = Batching(options.images_per_batch, options.seed, workers.rank, workers.count, options.test_run)
-    data = open_source(batching, **options.pick(open_source))
+    data = open_source(batching, options.make(DataOptions), options.make(InputOptions), options.make(AugmentationOptions))
     options.measure(data)
 
     # Network: one of the zoo, of GluonCV or of the user, with random weights or the weights of another run

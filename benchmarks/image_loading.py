@@ -20,10 +20,10 @@ BATCH = 32
 
 def read_by_bmx_melius(folder):
     """Return a function that reads all training images once and returns their number."""
-    from bmx_melius.data.opening import open_source
+    from bmx_melius.data.opening import AugmentationOptions, DataOptions, open_source
     from bmx_melius.data.source import Batching
 
-    source = open_source(Batching(BATCH, seed=1), 'imagenet', augmentation='high', data_dir=folder)
+    source = open_source(Batching(BATCH, seed=1), DataOptions('imagenet', folder), augmentation=AugmentationOptions('high'))
 
     def read():
         number = 0

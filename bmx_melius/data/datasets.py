@@ -1,7 +1,6 @@
 """Table of the training datasets, one row each."""
 
 import dataclasses
-import math
 import os
 from typing import Callable, Dict, Optional, Sequence
 
@@ -52,11 +51,6 @@ class Dataset:
     open: Optional[Callable] = None
     class_names: Optional[Sequence[str]] = None
     has_test_images: bool = False
-
-    def input_spec(self, size: Optional[int] = None, crop_ratio: Optional[float] = None):
-        """Return the `InputSpec` for another input size or crop ratio; None keeps the dataset's value."""
-        size = size or self.input.size
-        return dataclasses.replace(self.input, size=size, resize=math.ceil(size / (crop_ratio or self.crop_ratio)))
 
 
 FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's default

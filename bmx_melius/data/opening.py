@@ -1,7 +1,9 @@
 """Opening of data: training sources, and labelled images from the name of a dataset, a folder or a record file."""
 
 import dataclasses
+import math
 import os
+from typing import Optional, Sequence, Union
 
 from ..errors import UserError
 from ..reporting import LOG
@@ -15,18 +17,71 @@ from .source import DummySource
 from .split import Split
 
 
-def open_source(
-    batching, dataset, input_size=None, crop_ratio=None, augmentation='medium', num_workers=0, *, data_dir=None, val_fraction=None,
-    use_rec=False, rec_train=None, rec_train_idx=None, rec_val=None, rec_val_idx=None, randaugment=None, random_erasing=0.0,
-    no_mirror=False, channels=None, mean=None, std=None, bootstrap=False,
-):  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """Where the images of a training are and how they are read, by the flags with the names of the fields."""
+
+    dataset: str  # name in `DATASETS`
+    data_dir: Optional[str] = None
+    val_fraction: Optional[float] = None  # of a folder that is not divided; None: `VAL_FRACTION`
+    use_rec: bool = False  # read record files, by default those in `data_dir`
+    rec_train: Optional[str] = None
+    rec_train_idx: Optional[str] = None  # by default beside the record file
+    rec_val: Optional[str] = None
+    rec_val_idx: Optional[str] = None
+    num_workers: int = 0  # threads that decode images
+    bootstrap: Union[bool, str] = False  # draw images with replacement, with the weights in a file
+
+
+@dataclasses.dataclass(frozen=True)
+class InputOptions:
+    """Preprocessing of images where it differs from that of the dataset, by the flags with the names of the fields."""
+
+    input_size: Optional[int] = None
+    crop_ratio: Optional[float] = None
+    channels: Optional[int] = None
+    mean: Optional[Sequence[float]] = None  # of each channel, in pixels of 0 to 255
+    std: Optional[Sequence[float]] = None
+
+    def spec(self, dataset):
+        """Return the `InputSpec` of a `Dataset`; the mean and the standard deviation of RGB images do not change gray ones."""
+        size = self.input_size or dataset.input.size
+        spec = dataclasses.replace(dataset.input, size=size, resize=math.ceil(size / (self.crop_ratio or dataset.crop_ratio)))
+        if self.channels:
+            mean, std = self.mean or [0] * self.channels, self.std or [1] * self.channels
+            return dataclasses.replace(spec, channels=self.channels, mean=mean, std=std)
+        given = {name: values for name, values in (('mean', self.mean), ('std', self.std)) if values}
+        if any(len(values) != spec.channels for values in given.values()):
+            LOG.warning('--mean and --std have no effect: they are of RGB images, and these are gray')
+            return spec
+        return dataclasses.replace(spec, **given)
+
+
+@dataclasses.dataclass(frozen=True)
+class AugmentationOptions:
+    """Random changes of training images, by the flags with the names of the fields."""
+
+    augmentation: str = 'medium'  # one of `LEVELS`
+    randaugment: Optional[Sequence[int]] = None  # number and magnitude of operations
+    random_erasing: float = 0.0  # probability
+    no_mirror: bool = False
+
+    def of(self, dataset):
+        """Return the `Augmentation` of the images of a `Dataset`."""
+        level = dataset.augmentations[self.augmentation]
+        mirror, randaugment = level.mirror and not self.no_mirror, self.randaugment and tuple(self.randaugment)
+        return dataclasses.replace(level, mirror=mirror, randaugment=randaugment, random_erasing=self.random_erasing)
+
+
+def open_source(batching, options, input_options=InputOptions(), augmentation=AugmentationOptions()):
     """Open and check training data.
 
     Parameters
     ----------
     batching : Batching
-    dataset, ... : optional
-        Values of the flags of ``bmx-melius train`` with these names.
+    options : DataOptions
+    input_options : InputOptions
+    augmentation : AugmentationOptions
 
     Returns
     -------
@@ -37,28 +92,20 @@ def open_source(
     UserError
         When the data are missing (the message says what to do) or broken.
     """
-    row = DATASETS[dataset]
-    spec = row.input_spec(input_size, crop_ratio)
-    if channels:
-        spec = dataclasses.replace(spec, channels=channels, mean=mean or [0] * channels, std=std or [1] * channels)
-    elif mean or std:
-        spec = _with_statistics(spec, mean, std)
-    if dataset == 'dummy':
+    dataset = DATASETS[options.dataset]
+    spec, augmentation = input_options.spec(dataset), augmentation.of(dataset)
+    if options.dataset == 'dummy':
         return DummySource(spec, batching)
-    augmentation = dataclasses.replace(
-        row.augmentations[augmentation], randaugment=randaugment and tuple(randaugment), random_erasing=random_erasing
-    )
-    if no_mirror:
-        augmentation = dataclasses.replace(augmentation, mirror=False)
-    data_dir = os.path.expanduser(data_dir or '')
-    if row.open:
-        found = row.open(data_dir)
-        images = TrainingImages(found.train, found.validation, list(row.class_names), f'{dataset} in {data_dir}' if data_dir else dataset)
-        return ImageSource(images, spec, augmentation, batching, threads=num_workers, bootstrap=bootstrap)
-    record_files = [os.path.expanduser(path or _record_file(data_dir, part)) for part, path in (('train', rec_train), ('val', rec_val))]
-    if use_rec or os.path.dirname(record_files[0]) == os.path.normpath(data_dir):  # as BMXNet-v2 places them
-        train = _open_records_of('train', record_files[0], rec_train_idx)
-        validation = _open_records_of('val', record_files[1], rec_val_idx)
+    reading = {'threads': options.num_workers, 'bootstrap': options.bootstrap}
+    data_dir = os.path.expanduser(options.data_dir or '')
+    if dataset.open:
+        found, origin = dataset.open(data_dir), f'{options.dataset} in {data_dir}' if data_dir else options.dataset
+        images = TrainingImages(found.train, found.validation, list(dataset.class_names), origin)
+        return ImageSource(images, spec, augmentation, batching, **reading)
+    paths = {'train': options.rec_train, 'val': options.rec_val}
+    record_files = [os.path.expanduser(path or _record_file(data_dir, part)) for part, path in paths.items()]
+    if options.use_rec or os.path.dirname(record_files[0]) == os.path.normpath(data_dir):  # as BMXNet-v2 places them
+        train, validation = map(_open_records_of, paths, record_files, (options.rec_train_idx, options.rec_val_idx))
         for records in (train, validation):
             if records.unlike_mxnet:
                 LOG.warning(
@@ -72,9 +119,9 @@ def open_source(
             LOG.info(
                 "%s: MXNet's reader has neither RandAugment nor random erasing: images are read one by one, which is slower", train.path
             )
-        if bootstrap or augmentation.is_for_single_images or train.unlike_mxnet or validation.unlike_mxnet:
-            return RecordImageSource(train, validation, spec, augmentation, batching, threads=num_workers, bootstrap=bootstrap)
-        return RecordSource(train, validation, spec, augmentation, batching, threads=max(1, num_workers))
+        if options.bootstrap or augmentation.is_for_single_images or train.unlike_mxnet or validation.unlike_mxnet:
+            return RecordImageSource(train, validation, spec, augmentation, batching, **reading)
+        return RecordSource(train, validation, spec, augmentation, batching, threads=max(1, options.num_workers))
     if not os.path.isdir(data_dir):
         raise UserError(
             f'there is no folder {data_dir}: point --data-dir to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, '
@@ -82,14 +129,14 @@ def open_source(
         )
     if os.path.isfile(record_files[0]) and not os.path.isdir(os.path.join(data_dir, 'train')):
         raise UserError(f'{data_dir} has record files, {record_files[0]}: add --use-rec to read them')
-    train, validation = open_folders(data_dir, spec, val_fraction)
-    if spec.channels != row.input.channels:
+    train, validation = open_folders(data_dir, spec, options.val_fraction)
+    if spec.channels != dataset.input.channels:
         augmentation = dataclasses.replace(augmentation, saturation=0.0, pca_noise=0.0)  # of three colours
-    if channels and not mean:
+    if input_options.channels and not input_options.mean:
         mean, std = measure_channels(train)
         spec = dataclasses.replace(spec, mean=mean, std=std)
-    source = FolderSource(train, validation, data_dir, spec, augmentation, batching, threads=num_workers, bootstrap=bootstrap)
-    source.split = Split.of(train, None if is_divided(data_dir) else val_fraction or VAL_FRACTION)
+    source = FolderSource(train, validation, data_dir, spec, augmentation, batching, **reading)
+    source.split = Split.of(train, None if is_divided(data_dir) else options.val_fraction or VAL_FRACTION)
     return source
 
 
@@ -113,15 +160,6 @@ def _without_training_images(folder, split, val_fraction):
     else:
         LOG.warning('%s: training images of the network are among those evaluated: its accuracy on others is lower', folder.path)
     return folder
-
-
-def _with_statistics(spec, mean, std):
-    """Return an `InputSpec` with the mean and the standard deviation of flags, each None or a list; gray images ignore RGB values."""
-    given = {name: values for name, values in (('mean', mean), ('std', std)) if values}
-    if any(len(values) != spec.channels for values in given.values()):
-        LOG.warning('--mean and --std have no effect: they are of RGB images, and these are gray')
-        return spec
-    return dataclasses.replace(spec, **given)
 
 
 def _record_file(data_dir, part):

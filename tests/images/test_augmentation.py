@@ -278,7 +278,7 @@ def test_a_colour_becomes_its_distance_from_the_mean_in_deviations(tmp_path, kin
 @pytest.mark.parametrize('augmentation', [*DATASETS['digits'].augmentations.values(), Augmentation(pad=2, contrast=0.4, saturation=0.4)])
 def test_gray_images_stay_gray_and_keep_their_shape(augmentation):
     image = np.random.RandomState(0).randint(0, 256, (10, 10, 1)).astype(np.uint8)
-    result = augmentation(image, DATASETS['digits'].input_spec(), np.random.default_rng(0))
+    result = augmentation(image, DATASETS['digits'].input, np.random.default_rng(0))
     assert result.shape == (8, 8, 1) and result.dtype == np.uint8
 
 

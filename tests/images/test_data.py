@@ -15,7 +15,7 @@ from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.image_source import ImageSource, TrainingImages
-from bmx_melius.data.opening import open_source
+from bmx_melius.data.opening import DataOptions, InputOptions, open_source
 from bmx_melius.data.record_source import RecordImageSource, RecordSource
 from bmx_melius.data.records import RecordFile, read_class_names
 from bmx_melius.data.small_images import open_digits
@@ -154,7 +154,7 @@ def test_digits_are_split_by_class_in_the_same_way_every_time():
     original = sorted(image.astype(int).tolist() for image in load_digits().images)
     inner = sorted(np.rint(image[1:-1, 1:-1] / 255 * 16).astype(int).tolist() for image in images)
     assert inner == original, 'every digit is in one of the parts, once'
-    spec = DATASETS['digits'].input_spec()
+    spec = DATASETS['digits'].input
     np.testing.assert_array_equal(spec.crop(validation[0][0]).asnumpy()[..., 0], images[len(train)][1:-1, 1:-1])
 
 
@@ -418,5 +418,5 @@ def test_record_files_that_are_not_named_are_those_in_the_folder_rec(tmp_path):
     (tmp_path / 'rec').mkdir()
     for name, size in (('train', 8), ('val', 5)):
         write_records(tmp_path / 'rec' / name, numbered_images(size), [n % 2 for n in range(size)])
-    source = open_source(Batching(4), 'imagenet', 8, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True)
+    source = open_source(Batching(4), DataOptions('imagenet', str(tmp_path), use_rec=True), InputOptions(8, 1))
     assert source.updates_per_epoch == 2 and sum(len(labels) for _, labels in source.validation()) == 5

@@ -18,7 +18,7 @@ from bmx_melius.data.encoded_images import looks_complete
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.im2rec import list_images, pack
 from bmx_melius.data.mxnet_decoder import as_decoded_alike, decodes_alike
-from bmx_melius.data.opening import open_images, open_source
+from bmx_melius.data.opening import AugmentationOptions, DataOptions, InputOptions, open_images, open_source
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.source import Batching
@@ -83,7 +83,7 @@ def test_training_refuses_files_before_the_first_epoch(tmp_path, kind):
 def test_record_files_are_read_by_the_rule_image_by_image_where_mxnet_has_another(tmp_path, caplog):
     write_records(tmp_path / 'a', [kind.content for kind in READ], [number % 2 for number in range(len(READ))])
     files = {f'rec_{part}': str(tmp_path / 'a.rec') for part in ('train', 'val')}
-    source = open_source(Batching(4), 'imagenet', 30, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True, **files)
+    source = open_source(Batching(4), DataOptions('imagenet', use_rec=True, **files), InputOptions(30, 1), AugmentationOptions('low'))
     values = [
         images.asnumpy() * np.reshape(source.spec.std, (3, 1, 1)) + np.reshape(source.spec.mean, (3, 1, 1))
         for images, _ in source.validation()

@@ -9,7 +9,7 @@ from support.images import encode, write_records
 
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.image_source import ImageSource, TrainingImages
-from bmx_melius.data.opening import open_source
+from bmx_melius.data.opening import AugmentationOptions, DataOptions, InputOptions, open_source
 from bmx_melius.data.random_operations import ERASED_AREA, ERASED_ASPECT, MAX_MAGNITUDE, OPERATIONS, erase, randaugment
 from bmx_melius.data.record_source import RecordImageSource
 from bmx_melius.data.source import Batching
@@ -194,6 +194,7 @@ def test_record_files_are_read_image_by_image_for_them(tmp_path):
     write_records(tmp_path / 'a', [encode(IMAGE)] * 6, [0, 1] * 3)
     files = {f'rec_{part}': str(tmp_path / 'a.rec') for part in ('train', 'val')}
     for options in ({'randaugment': [2, 9]}, {'random_erasing': 0.5}, {}):
-        source = open_source(Batching(3), 'imagenet', 16, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True, **files, **options)
+        data, augmentation = DataOptions('imagenet', use_rec=True, **files), AugmentationOptions('low', **options)
+        source = open_source(Batching(3), data, InputOptions(16, 1), augmentation)
         assert isinstance(source, RecordImageSource) == bool(options)
         assert len(list(source.train(0))) == 2

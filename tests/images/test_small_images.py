@@ -10,7 +10,7 @@ from split_mnist import split
 
 import model_zoo
 from bmx_melius.data.datasets import DATASETS
-from bmx_melius.data.opening import open_images, open_source
+from bmx_melius.data.opening import AugmentationOptions, DataOptions, InputOptions, open_images, open_source
 from bmx_melius.data.small_images import open_mnist
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
@@ -84,7 +84,7 @@ def parse(*arguments):
 
 def open_data(name, folder, *arguments):
     config = parse('--dataset', name, '--data-dir', folder, '--batch-size', '8', '-j', '0', '--augmentation', 'low', *arguments)
-    return open_source(Batching(config.images_per_batch, config.seed), **config.pick(open_source))
+    return open_source(Batching(config.images_per_batch, config.seed), *map(config.make, (DataOptions, InputOptions, AugmentationOptions)))
 
 
 def check(source, name, data):
@@ -138,7 +138,7 @@ def test_the_folder_of_an_unpacked_archive_is_found(tmp_path):
 def test_files_are_found_in_the_folder_of_gluon(tmp_path, name, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     write(tmp_path / '.mxnet' / 'datasets' / name, name)
-    assert open_source(Batching(8), **parse('--dataset', name).pick(open_source)).train_images == TRAIN
+    assert open_source(Batching(8), parse('--dataset', name).make(DataOptions)).train_images == TRAIN
 
 
 def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
@@ -244,7 +244,7 @@ def test_labels_of_other_data_are_refused(tmp_path):
 
 
 def test_dummy_yields_the_same_batch_of_the_requested_size_in_every_update():
-    source = open_source(Batching(4, part=1, parts=2), 'dummy', 16)
+    source = open_source(Batching(4, part=1, parts=2), DataOptions('dummy'), InputOptions(16))
     assert source.classes == 1000 and source.updates_per_epoch == 100 and source.images_per_update == 8
     batches = list(source.train(0, first=90))
     assert len(batches) == 10

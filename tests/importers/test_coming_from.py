@@ -17,7 +17,7 @@ from support.training_runs import TINY, train
 
 import model_zoo
 from bmx_melius import UserError
-from bmx_melius.data.opening import open_source
+from bmx_melius.data.opening import DataOptions, InputOptions, open_source
 from bmx_melius.data.source import Batching
 from bmx_melius.training.network import INITIALIZERS
 from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions, make_trainer
@@ -198,8 +198,8 @@ def test_last_gamma_has_no_effect_where_no_normalization_ends_a_block_and_says_s
 
 
 def source(kind, folder, batching=None, **arguments):
-    flags = {'records': {'use_rec': True, 'dataset': 'imagenet'}, 'folders': {'dataset': 'imagenet'}, 'digits': {'dataset': 'digits'}}
-    return open_source(batching or Batching(4), input_size=8, data_dir=str(folder), **flags[kind], **arguments)
+    options = DataOptions('digits' if kind == 'digits' else 'imagenet', str(folder), use_rec=kind == 'records')
+    return open_source(batching or Batching(4), options, InputOptions(8, **arguments))
 
 
 @pytest.fixture(scope='module')

@@ -15,6 +15,7 @@ from support.training_runs import TINY, error_of, printed_by, refused, train
 import model_zoo
 import train_imagenet
 from bmx_melius.arguments import fraction, number, positive_int, whole_number
+from bmx_melius.data.opening import AugmentationOptions, DataOptions, InputOptions
 from bmx_melius.training.network import model_arguments
 from bmx_melius.training.optimization import OptimizerOptions, ScheduleOptions
 from bmx_melius.training.options.flags import make_parser
@@ -39,7 +40,7 @@ def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
     assert parse_options(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).model == name
 
 
-@pytest.mark.parametrize('kind', [OptimizerOptions, ScheduleOptions, TeacherOptions])
+@pytest.mark.parametrize('kind', [DataOptions, InputOptions, AugmentationOptions, OptimizerOptions, ScheduleOptions, TeacherOptions])
 def test_options_of_a_part_have_the_names_of_flags(kind):
     assert {field.name for field in dataclasses.fields(kind)} <= {action.dest for action in make_parser(model_zoo)._actions}
 

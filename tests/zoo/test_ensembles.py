@@ -15,7 +15,7 @@ import bmx_melius.__main__
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.bootstrap import Bootstrap
 from bmx_melius.data.image_source import ImageSource, TrainingImages
-from bmx_melius.data.opening import open_source
+from bmx_melius.data.opening import AugmentationOptions, DataOptions, InputOptions, open_source
 from bmx_melius.data.source import Batching
 from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
@@ -83,7 +83,8 @@ def test_the_batches_of_an_epoch_are_the_sample_in_another_order_in_each_epoch(t
 
 def test_record_files_are_sampled_like_folders(images):
     def batches(**data):
-        source = open_source(Batching(6, seed=2), 'imagenet', 16, 0.875, 'low', 2, bootstrap=True, **data)
+        options = DataOptions('imagenet', num_workers=2, bootstrap=True, **data)
+        source = open_source(Batching(6, seed=2), options, InputOptions(16), AugmentationOptions('low'))
         assert source.class_names is None or len(source.class_names) == source.classes == 3
         return [(pixels.asnumpy(), labels.asnumpy()) for pixels, labels in source.train(0)], source
 

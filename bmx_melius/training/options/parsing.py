@@ -57,10 +57,6 @@ class TrainingOptions(argparse.Namespace):
         """Number of images of an update in this process, over all of its devices."""
         return self.batch_size * max(1, self.num_gpus)
 
-    def pick(self, function):
-        """Return the options that a function has parameters for, a dict of keyword arguments."""
-        return picked(function, vars(self))
-
     def make(self, kind, *arguments, **others):
         """Return an object of a class, of these arguments and of the options for which it has parameters or fields."""
         return kind(*arguments, **others, **picked(kind, vars(self)))

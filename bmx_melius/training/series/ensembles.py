@@ -21,7 +21,7 @@ from ...analysis.summary import Summary
 from ...arguments import flag_of, require
 from ...arithmetic import seed_for
 from ...data.imagenet import with_words
-from ...data.opening import open_source
+from ...data.opening import AugmentationOptions, DataOptions, InputOptions, open_source
 from ...data.source import Batching
 from ...errors import UserError
 from ...files.exported import Exported, description_fields
@@ -192,7 +192,8 @@ class EnsembleTraining(RunSeries):
     def _open(self, number):
         """Return the `TrainingOptions` of a member and its images."""
         config = self.config(number).replace(bootstrap=True)  # a member's images are not drawn here; its source can read them in order
-        return config, open_source(Batching(config.images_per_batch, config.seed), **config.pick(open_source))
+        batching = Batching(config.images_per_batch, config.seed)
+        return config, open_source(batching, *map(config.make, (DataOptions, InputOptions, AugmentationOptions)))
 
     def _load(self, config, model, source):
         """Return a network in float32 whose weights are to be loaded."""
