@@ -7,7 +7,7 @@ latter. On processors that have kernels for it, the sign and the binary convolut
 ``bmx_melius_convolution``. It counts bits for its value, which is exact, as MXNet's is for the method ``sign``. For its gradients it
 looks up sums of numbers by bits, or multiplies by AMX: they are MXNet's but for the order of additions, and do not depend on the number of
 threads.
-In training, ``bmx_melius_batch_norm`` normalizes channel by channel where oneDNN reads whole maps for each pass.
+In training, ``bmx_melius_batch_norm`` normalizes channel by channel where oneDNN reads whole maps for each pass, and adds another map.
 On processors with AVX2, but not AVX-512, where oneDNN has only slow pooling for maps in the layout NCHW, ``bmx_melius_max_pool`` replaces
 maximum pooling, with the same bits.
 """
@@ -29,6 +29,7 @@ GEOMETRY = {'stride': (1, 1), 'pad': (0, 0), 'dilate': (1, 1)}  # attributes of 
 MOST_READERS = 3  # fused convolutions of one weight: MXNet adds the gradients of a value with eight readers in place, see `_fuse`
 NORMALIZATION_OPERATOR = 'bmx_melius_batch_norm'
 NORMALIZATION = {'eps': '0.001', 'momentum': '0.9'}  # attributes of a BatchNorm that it has, too, and their defaults
+SUM_OPERATOR = 'elemwise_add'
 PLAIN_NORMALIZATION = {'fix_gamma': 'True', 'use_global_stats': 'False', 'output_mean_var': 'False', 'axis': '1'}  # others, their defaults
 POOLING_OPERATOR = 'bmx_melius_max_pool'
 WINDOWS = {'kernel': (), 'stride': (1, 1), 'pad': (0, 0)}  # attributes of a Pooling that it has, too,
@@ -227,6 +228,7 @@ def with_fused_normalization(symbol):
     graph = SymbolJson.of(symbol)
     readers = _readers(graph)
     found = [index for index, node in enumerate(graph.nodes) if _is_plain_normalization(graph, node, readers)]
+    sums = _sums_of_two(graph, readers)
     for index in found:
         node = graph.nodes[index]
         data, gamma, beta, *states = node['inputs']
@@ -236,13 +238,31 @@ def with_fused_normalization(symbol):
             for name, entry in (('gamma', gamma), ('beta', beta))
         )
         attributes = {name: node['attrs'].get(name, default) for name, default in NORMALIZATION.items()}
-        graph.replace(index, NORMALIZATION_OPERATOR, [data, gamma, beta, *states], {**attributes, 'kernels': _kernels()})
+        attributes.update(kernels=_kernels(), addend='none')
+        inputs = [data, gamma, beta, *states]
+        if index in sums and graph.nodes[sums[index]]['op'] == SUM_OPERATOR:  # not replaced with the other operand
+            index, (first, last) = sums[index], graph.nodes[sums[index]]['inputs']
+            attributes['addend'], inputs = ('last', [*inputs, last]) if graph.nodes[first[0]] is node else ('first', [first, *inputs])
+        graph.replace(index, NORMALIZATION_OPERATOR, inputs, attributes)
     if not found:
         return symbol
+    graph.drop_unused()
     graph.sort()
     result = mx.sym.load_json(graph.text())
     assert result.list_inputs() == symbol.list_inputs() and result.list_auxiliary_states() == symbol.list_auxiliary_states()
     return result
+
+
+def _sums_of_two(graph, readers):
+    """Return for each node whose only reader adds it to another value, of which few are the readers, the index of the sum."""
+    found = {}
+    for index, node in enumerate(graph.nodes):
+        if node['op'] == SUM_OPERATOR:
+            (first, *_), (last, *_) = node['inputs']
+            for value, addend in ((first, last), (last, first)):
+                if readers[value] == 1 and readers[addend] <= MOST_READERS and graph.nodes[addend]['op'] != VARIABLE:
+                    found[value] = index
+    return found
 
 
 def _is_plain_normalization(graph, node, readers):

@@ -533,16 +533,18 @@ def test_the_instruction_set_that_is_chosen_selects_the_kernels():
 
 
 class Normalized(mx.gluon.HybridBlock):
-    """A batch normalization between a sign and an output that nothing simplifies."""
+    """A batch normalization between a sign and an output that nothing simplifies, which is added to another map."""
 
-    def __init__(self, **arguments):
+    def __init__(self, addend='none', **arguments):
         super().__init__()
+        self.addend = addend
         with self.name_scope():
             self.activation = bmx.QActivation()
             self.norm = mx.gluon.nn.BatchNorm(**arguments)
 
     def hybrid_forward(self, F, x):
-        return self.norm(x * 3 + self.activation(x) * x)
+        y = self.norm(x * 3 + self.activation(x) * x)
+        return {'none': lambda: y, 'first': lambda: x * x + y, 'last': lambda: y + x * x}[self.addend]()
 
 
 def normalizations_in(symbol):
@@ -551,13 +553,17 @@ def normalizations_in(symbol):
 
 @pytest.mark.usefixtures('kernels')
 @pytest.mark.parametrize('request_of_gradient', ['write', 'add'])
-@pytest.mark.parametrize('frozen', ['none', '.*gamma', '.*beta'])
+@pytest.mark.parametrize(
+    'frozen, addend', [('none', 'none'), ('none', 'first'), ('none', 'last'), ('.*gamma', 'none'), ('.*beta', 'first')]
+)
 @pytest.mark.parametrize('shape', [(64, 5), (3, 7, 18), (4, 16, 9, 7), (16, 3, 28, 28), (2, 2, 3, 4, 5)], ids=str)
-def test_batch_normalization_and_its_gradients_are_as_near_to_float64_as_those_of_mxnet(monkeypatch, shape, frozen, request_of_gradient):
+def test_batch_normalization_and_its_gradients_are_as_near_to_float64_as_those_of_mxnet(
+    monkeypatch, shape, frozen, addend, request_of_gradient
+):
     x = (np.random.default_rng(0).normal(size=shape) * 2 + 1).astype(np.float32)
 
     def run(dtype='float32'):
-        net = Normalized(momentum=0.7, epsilon=1e-3)
+        net = Normalized(addend, momentum=0.7, epsilon=1e-3)
         net.cast(dtype)
         net.initialize(mx.init.Normal(1))
         net.hybridize(static_alloc=True, static_shape=True)
@@ -578,7 +584,7 @@ def test_batch_normalization_and_its_gradients_are_as_near_to_float64_as_those_o
         gradients = [one.grad() for one in parameters if one.grad_req != 'null']
         return [array.asnumpy() for array in (y, net(data), data.grad, *(one.data() for one in parameters), *gradients)]
 
-    assert normalizations_in(Normalized()(mx.sym.var('data'))) == 1
+    assert normalizations_in(Normalized(addend)(mx.sym.var('data'))) == 1
     found, exact = run(), run('float64')
     monkeypatch.setattr(fusion, '_kernels', lambda: None)
     for one, other, expected in zip(found, run(), exact):
@@ -649,6 +655,21 @@ print(net[1].running_mean.data().asscalar(), net[1].running_var.data().asscalar(
 @pytest.mark.parametrize('arguments', [{'scale': False}, {'use_global_stats': True}, {'axis': 2}], ids=str)
 def test_other_batch_normalizations_keep_the_operators_of_mxnet(arguments):
     assert normalizations_in(Normalized(**arguments)(mx.sym.var('data'))) == 0
+
+
+@needs_convolution
+def test_a_sum_is_that_of_one_normalization_if_nothing_else_reads_what_it_normalizes_nor_many_the_addend():
+    def addends_in(symbol):
+        graph = fusion.SymbolJson.of(fusion.with_fused_normalization(fusion.fused(symbol)))
+        return [node['attrs']['addend'] for node in graph.nodes if node['op'] == fusion.NORMALIZATION_OPERATOR]
+
+    x, sign, norms = mx.sym.var('data'), bmx.QActivation(), [mx.gluon.nn.BatchNorm(in_channels=3) for _ in range(2)]
+    twice = x * 2
+    y = norms[0](twice)
+    assert addends_in(sign(y + twice)) == ['last'] and addends_in(sign(twice + y)) == ['first']
+    assert sorted(addends_in(sign(y + norms[1](x * 3)))) == ['last', 'none']
+    assert addends_in(sign(y + twice) + y) == addends_in(sign(y + x)) == addends_in(sign(y + y)) == ['none']
+    assert addends_in(sign(norms[0](x * 3) + twice) + mx.sym.add_n(*(twice * n for n in range(9)))) == ['none']
 
 
 @needs_convolution

@@ -1,7 +1,7 @@
 // Interface of the kernels for batch normalization in training, of maps in the layout NCHW.
 //
 // y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, where the mean and the variance are those of a channel in
-// all images.
+// all images, and, if there is an addend, plus this map.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -23,12 +23,13 @@ struct ChannelStatistics {  // of each channel
 // depend on the number of threads.
 struct NormalizationKernels {
     void (*forward)(const Normalization& layer, float epsilon, const float* x, const float* gamma, const float* beta,
-                    float* y, const ChannelStatistics& statistics);
+                    const float* addend, float* y, const ChannelStatistics& statistics);
 
-    // Computes the gradients from the gradient of y and the statistics of the forward pass.
+    // Computes the gradients from the gradient of y and the statistics of the forward pass. `addend_gradient`, which
+    // may be nullptr, becomes a copy of the former.
     void (*backward)(const Normalization& layer, float epsilon, const float* outer, const float* x, const float* gamma,
                      const ChannelStatistics& statistics, float* x_gradient, float* gamma_gradient,
-                     float* beta_gradient);
+                     float* beta_gradient, float* addend_gradient);
 };
 
 // Returns the kernels for an instruction set that the processor supports, or nullptr if there are none.

@@ -1,6 +1,7 @@
 // Kernels of normalization.h in loops that the compiler makes vectors of. They give the same bits for all instruction
 // sets, because the number of partial sums is fixed.
 #pragma once
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/common/normalization.h"
@@ -44,7 +45,7 @@ template <class Use>
 }
 
 void normalize(const Normalization& layer, float epsilon, const float* x, const float* gamma, const float* beta,
-               float* y, const ChannelStatistics& statistics) {
+               const float* addend, float* y, const ChannelStatistics& statistics) {
 #pragma omp parallel for schedule(static)
     for (int channel = 0; channel < layer.channels; channel++) {
         double sum = 0, squares = 0;
@@ -65,8 +66,15 @@ void normalize(const Normalization& layer, float epsilon, const float* x, const 
         for_planes(layer, channel, [&](ptrdiff_t begin) {
             const float* from = x + begin;
             float* to = y + begin;
-            for (ptrdiff_t i = 0; i < layer.plane; i++) {
-                to[i] = (from[i] - mean) * scale + shift;
+            if (addend) {
+                const float* added = addend + begin;
+                for (ptrdiff_t i = 0; i < layer.plane; i++) {
+                    to[i] = (from[i] - mean) * scale + shift + added[i];
+                }
+            } else {
+                for (ptrdiff_t i = 0; i < layer.plane; i++) {
+                    to[i] = (from[i] - mean) * scale + shift;
+                }
             }
         });
         statistics.mean[channel] = mean;
@@ -76,7 +84,7 @@ void normalize(const Normalization& layer, float epsilon, const float* x, const 
 
 void gradients_of_normalization(const Normalization& layer, float epsilon, const float* outer, const float* x,
                                 const float* gamma, const ChannelStatistics& statistics, float* x_gradient,
-                                float* gamma_gradient, float* beta_gradient) {
+                                float* gamma_gradient, float* beta_gradient, float* addend_gradient) {
 #pragma omp parallel for schedule(static)
     for (int channel = 0; channel < layer.channels; channel++) {
         const float mean = statistics.mean[channel];
@@ -100,6 +108,9 @@ void gradients_of_normalization(const Normalization& layer, float epsilon, const
             float* to = x_gradient + begin;
             for (ptrdiff_t i = 0; i < layer.plane; i++) {
                 to[i] = (numbers[i] - of_mean - (from[i] - mean) * of_variance) * scale;
+            }
+            if (addend_gradient) {
+                std::copy_n(numbers, layer.plane, addend_gradient + begin);
             }
         });
     }
