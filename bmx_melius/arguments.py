@@ -1,6 +1,7 @@
 """Command-line arguments: the parser class of all programs of this project, and argument types that several of them use."""
 
 import argparse
+import collections.abc
 import contextlib
 import itertools
 import json
@@ -177,6 +178,15 @@ def require(condition, message):
     """Raise `UserError` with the message unless the condition holds."""
     if not condition:
         raise UserError(message)
+
+
+def require_names_in_lists(**arguments):
+    """Raise `UserError`, which names the argument, unless each is None or a collection of texts; a text would be one of its letters."""
+    for argument, names in arguments.items():
+        if isinstance(names, str):
+            raise UserError(f'{argument} is a list of names, not a text: give {[names]!r}')
+        if names is not None and not (isinstance(names, collections.abc.Collection) and all(isinstance(name, str) for name in names)):
+            raise UserError(f'{argument} must be a list of names, not {names!r}')
 
 
 def require_not_negative(options, *names):

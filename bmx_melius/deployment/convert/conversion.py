@@ -6,6 +6,7 @@ from typing import Optional, Sequence, Union
 import mxnet as mx
 import numpy as np
 
+from ...arguments import require_names_in_lists
 from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
@@ -100,6 +101,7 @@ def convert(
     >>> report.packed_operators, report.binary_layers
     (1, 1)
     """
+    require_names_in_lists(class_names=class_names, keep_float=keep_float)
     symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
     written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)
     for source in (symbol_file, params_file):

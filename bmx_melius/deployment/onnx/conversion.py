@@ -6,6 +6,7 @@ from typing import Optional, Sequence, Union
 
 import numpy as np
 
+from ...arguments import require_names_in_lists
 from ...errors import UserError, counted, name_some
 from ...files.exported import Exported
 from ...graph.nodes import InputShape
@@ -143,6 +144,7 @@ def import_onnx(
     >>> report.binary_layers, bmx.Session('packed')(np.ones((2, 4, 6, 6), 'float32')).shape
     (1, (2, 8, 6, 6))
     """
+    require_names_in_lists(class_names=class_names, keep_float=keep_float, outputs=outputs)
     exported = Exported(prefix)
     exported.require_writable()
     real_layers = with_images(LayerOptions(half, calibration, ranges, keep_float, min_correlation), input_spec)

@@ -8,6 +8,7 @@ from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 
+from ...arguments import require_names_in_lists
 from ...errors import UserError
 from ...files.exported import Exported
 from ...files.io import replacing, require_writable
@@ -106,6 +107,7 @@ def import_torch(
         print(bmx.import_torch(net, (1, 3, 224, 224), 'packed', zero_is_positive=True))
         logits = bmx.Session('packed')(images)
     """
+    require_names_in_lists(class_names=class_names, keep_float=keep_float, outputs=outputs)
     exported = Exported(prefix)
     exported.require_writable()
     if model_file is not None:
