@@ -153,6 +153,7 @@ def import_onnx(
         line.update()
     if evaluator is None:
         return _read_back(model, exported, half or calibration is not None, input_spec, class_names)
+    evaluator = evaluator.without_empty_values()
     for name in model.outputs:
         if name not in evaluator.varying:
             raise UserError(f'{model.path}: the output {name} does not depend on the input')

@@ -359,6 +359,33 @@ class Evaluator:
         proto.graph.initializer.extend(initializers)
         return self.replaced(proto, self.shapes)
 
+    def without_empty_values(self):
+        """Return the `Evaluator` of the model in which values without elements are constants; this one if there are none.
+
+        They depend on no number in the inputs. What is concatenated with others is left out there.
+
+        Raises
+        ------
+        UserError
+            If an output of the model has no elements.
+        """
+        empty = {name: array for name, array in self.sampled.items() if not array.size}
+        for name in self.model.outputs:
+            if name in empty:
+                raise UserError(f'{self.model.path}: the output {name} has no elements, its shape is {empty[name].shape}')
+        constants = {name: self._onnx.numpy_helper.from_array(array, f'{name}/empty') for name, array in empty.items()}
+        nodes, read = [], set()
+        for node in self.model.proto.graph.node:
+            inputs = [name for name in node.input if name not in empty] if node.op_type == 'Concat' else []
+            inputs = inputs or [constants[name].name if name in empty else name for name in node.input]
+            if inputs != list(node.input):
+                read.update(empty.keys() & set(node.input))
+                original, node = node, self._onnx.NodeProto()
+                node.CopyFrom(original)
+                node.input[:] = inputs
+            nodes.append(node)
+        return self.with_nodes(nodes, [constants[name] for name in sorted(read)]) if read else self
+
     def replaced(self, proto, shapes):
         """Return the `Evaluator` of a model that takes the place of this one, without the nodes that lead to no output of it.
 

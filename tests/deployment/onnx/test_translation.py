@@ -781,3 +781,37 @@ def test_signs_of_levels_that_are_their_threshold_are_refused(tmp_path):
     ]
     nodes += [*shrink[0], node('Slice', 'v begin end axis', 'r'), *shrink[1]]
     refused(make([*nodes, *sign('w', 'z'), node('Conv', 'z weight')], constants), tmp_path, 'numbers at their threshold')
+
+
+EMPTY = {
+    'Slice': [node('Slice', 'c third third axis', 'e')],
+    'Gather of rows': [node('Gather', 'c nothing', 'e', axis=2)],
+    'Gather of channels': [node('Gather', 'c nothing', 'e', axis=1)],
+    'Split': [helper.make_node('Split', ['c', 'all_and_none'], ['all', 'e'], axis=2)],
+}
+
+
+def with_empty_value(kind, end):
+    nodes, constants = begin()
+    constants.update(weight=signs(8, 8, 1, 1), third=np.array([3]), nothing=np.zeros(0, np.int64), all_and_none=np.array([6, 0]))
+    return make(
+        [*nodes, node('Conv', 's weight', 'c'), *EMPTY[kind], *end], {**constants, 'axis': np.array([3]), 'flat': np.array([1, -1])}
+    )
+
+
+@pytest.mark.parametrize('end', [node('Add', 'e e'), node('Reshape', 'e flat')], ids=lambda end: end.op_type)
+@pytest.mark.parametrize('kind', EMPTY)
+def test_outputs_without_elements_are_refused(kind, end, tmp_path):
+    refused(with_empty_value(kind, [end]), tmp_path, r'the output y has no elements, its shape is \(1, .*0')
+
+
+@pytest.mark.parametrize('kind', EMPTY)
+def test_sums_over_no_elements_do_not_depend_on_the_input(kind, tmp_path):
+    model = with_empty_value(kind, [node('Reshape', 'e flat', 'f'), node('ReduceSum', 'f', 'y', keepdims=1)])
+    refused(model, tmp_path, 'the output y does not depend on the input')
+
+
+@pytest.mark.parametrize('kind', EMPTY)
+def test_what_is_concatenated_may_have_no_elements(kind, imported):
+    axis = {'Slice': 3, 'Gather of channels': 1}.get(kind, 2)
+    imported(with_empty_value(kind, [node('Concat', 'e c e', axis=axis)]), 1)
