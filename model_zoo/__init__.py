@@ -6,6 +6,7 @@ from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
 from .listing import list_models
 from .registry import (
+    default_of,
     get_gluoncv_list,
     get_model,
     get_model_list,
@@ -19,6 +20,7 @@ from .registry import (
 from .shipped import packed
 
 __all__ = [
+    'default_of',
     'from_larq',
     'get_gluoncv_list',
     'get_members',

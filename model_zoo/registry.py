@@ -255,6 +255,19 @@ def takes_option(name: str, option: str) -> bool:
     return network is not None and option in network.arguments
 
 
+def default_of(name: str, option: str) -> Any:
+    """Return the default of the keyword argument `option` of `get_model` for a network of this zoo; None if it has none.
+
+    Examples
+    --------
+    >>> from model_zoo import default_of
+    >>> default_of('meliusnet22', 'initial_layers'), default_of('quicknet', 'initial_layers'), default_of('mobilenet0.5', 'initial_layers')
+    ('grouped_stem', 'quicknet', None)
+    """
+    network = find(name)
+    return network and network.defaults.get(option)
+
+
 def preset_of(name: str) -> Optional[str]:
     """Return the preset of ``bmx-melius train`` for the protocol of a network's authors; None if the default is meant, or for other names.
 

@@ -214,7 +214,7 @@ def _of_zoo(arguments, description, images):
     """Build a network of the zoo, from the options, else the description, else the defaults of the data, and load its weights."""
     import mxnet as mx
 
-    from model_zoo import get_model, takes_option
+    from model_zoo import default_of, get_model, takes_option
 
     from ..data.datasets import DATASETS
     from ..errors import last_line
@@ -223,7 +223,7 @@ def _of_zoo(arguments, description, images):
     usual = {'classes': images.classes}
     written = description.model() if description else {}
     if not written and takes_option(arguments.network, 'initial_layers'):  # a description without a stem is of the network's own
-        usual['initial_layers'] = DATASETS[_dataset(arguments)].initial_layers
+        usual['initial_layers'] = DATASETS[_dataset(arguments)].initial_layers or default_of(arguments.network, 'initial_layers')
     given = {'name': arguments.network, 'classes': arguments.classes, 'initial_layers': arguments.initial_layers}
     model = {**usual, **written, **{name: value for name, value in given.items() if value is not None}}
     network = get_model(**model)

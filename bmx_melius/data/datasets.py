@@ -22,8 +22,8 @@ class Dataset:
         Side of the validation crop / short side of the image before cropping.
     augmentations : dict of str to Augmentation
         One for each of `LEVELS`.
-    initial_layers : str
-        Default stem, chosen for the size of the images.
+    initial_layers : str or None
+        Default stem, for small images; None: that of the network.
     lr_factor : float
         Factor on the optimizer's default learning rate, which is meant for ImageNet.
     num_epochs, num_workers : int
@@ -42,7 +42,7 @@ class Dataset:
     input: InputSpec
     crop_ratio: float
     augmentations: Dict[str, Augmentation]
-    initial_layers: str
+    initial_layers: Optional[str]
     lr_factor: float
     num_epochs: int
     num_workers: int
@@ -80,7 +80,7 @@ DATASETS = {
             'medium': Augmentation(area=(0.08, 1.0), mirror=True),
             'high': Augmentation(area=(0.08, 1.0), mirror=True, brightness=0.4, contrast=0.4, saturation=0.4, pca_noise=0.1),
         },
-        initial_layers='grouped_stem',
+        initial_layers=None,
         lr_factor=1.0,
         num_epochs=120,
         num_workers=4,
@@ -164,7 +164,7 @@ DATASETS = {
         input=InputSpec(),
         crop_ratio=0.875,
         augmentations=dict.fromkeys(LEVELS, Augmentation()),
-        initial_layers='grouped_stem',
+        initial_layers=None,
         lr_factor=1.0,
         num_epochs=1,
         num_workers=0,

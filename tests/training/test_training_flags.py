@@ -22,6 +22,7 @@ from bmx_melius.training.options.flags import make_parser
 from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.teacher import TeacherOptions
 from model_zoo import get_model_list
+from model_zoo.registry import find
 
 pytest_plugins = ['support.training_runs']  # its fixtures
 
@@ -271,6 +272,21 @@ def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
 def test_flags_that_a_network_does_not_take_are_not_given_to_it(name):
     config = parse_options(['--model', name, '--save-dir', '/nowhere'], model_zoo)
     assert model_zoo.get_model(**model_arguments(config, classes=10)) is not None
+
+
+@pytest.mark.parametrize('name', get_model_list())
+def test_photos_are_trained_with_the_stem_of_the_network(name):
+    config = parse_options(['--model', name, '--save-dir', '/nowhere'], model_zoo)
+    expected = find(name).options
+    assert config.dataset == 'imagenet' and config.initial_layers == getattr(expected, 'initial_layers', None)
+
+
+@pytest.mark.parametrize('name, stem', [('resnet_e_fashion', 'thumbnail'), ('bnext_t', 'mobilenet'), ('birealnet18', 'grouped_stem')])
+def test_small_images_have_their_own_stem_and_a_given_one_counts(name, stem):
+    flags = ['--model', name, '--save-dir', '/nowhere']
+    assert parse_options([*flags, '--dataset', 'cifar10'], model_zoo).initial_layers == 'thumbnail'
+    assert parse_options([*flags, '--dataset', 'cifar10', '--initial-layers', 'imagenet'], model_zoo).initial_layers == 'imagenet'
+    assert parse_options([*flags, '--dataset', 'dummy'], model_zoo).initial_layers == stem
 
 
 NUMERIC = [action for action in make_parser(model_zoo)._actions if action.type in (number, whole_number, positive_int, fraction)]

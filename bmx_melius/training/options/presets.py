@@ -380,7 +380,7 @@ def with_defaults(options, zoo):
     fill_in('data_dir', dataset.data_dir)
     fill_in('crop_ratio', dataset.crop_ratio)
     if not values['use_pretrained']:  # otherwise the weights determine the stem
-        fill_in('initial_layers', dataset.initial_layers)
+        fill_in('initial_layers', dataset.initial_layers or zoo.default_of(values['model'], 'initial_layers'))
     fill_in('num_workers', dataset.num_workers)
     row = PRESETS[values['preset']]
     optimizer = values['optimizer'] or row['optimizer']
