@@ -24,6 +24,7 @@ _CANDIDATES = 64  # ranges that are tried
 _ROUNDING = 0.01  # of a pixel that is normalized and back
 _SAME = 1e-3  # of the outputs: smaller differences between images may not have an integer of their own
 _LOST = 0.01  # of a difference between outputs: what is smaller is the same
+_NOISE = 1e-3  # of a number of an image, less than the rounding to 8 bits
 _MEASURED = 32  # images on which the layers are quantized one at a time
 _MOST_TIME = 1.05  # of 8-bit layers, relative to float layers; beyond it the report says that they do not pay
 _TURNS, _LEAST_TURNS, _TIMED_SECONDS = 50, 3, 1.0  # in which both programs are timed
@@ -162,11 +163,21 @@ def quantized(program, options, input_spec=None, names=None, layers=None):
     report = _compared(program, result, options, names or {})
     if not min(report.correlation, report.told_apart) >= options.min_correlation:  # written this way because a correlation may be NaN
         low, high = min(batch.min() for batch in batches), max(batch.max() for batch in batches)
+        repeated = _correlation_after_noise(program, batches)
+        if repeated < options.min_correlation:
+            advice = (
+                f'Changes of the images by {_NOISE:.1%} have the same effect on float layers, a correlation of {repeated:.3f}: networks '
+                'that have not been trained amplify each rounding error from sign to sign. Train the network first, or try '
+            )
+        else:
+            advice = (
+                f'The images have numbers from {low:.3g} to {high:.3g}: if the network is used on images of another range, give such '
+                'images. Otherwise try '
+            )
         raise UserError(
             f'with 8-bit layers, the outputs on the {report.images} calibration images correlate by {report.correlation:.3f} with the '
             f'outputs of float layers, and tell {report.told_apart:.0%} of the images apart: less than {float(options.min_correlation):g}; '
-            f'nothing was written. The images have numbers from {low:.3g} to {high:.3g}: if the network is used on images of another '
-            'range, give such images. Otherwise try --int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
+            f'nothing was written. {advice}--int8-ranges percentile (ranges) or --keep-float (keep_float), or allow it by '
             '--min-correlation (min_correlation)'
         )
     report.changes = _changes(program, ranges, spec, results, batches)
@@ -348,6 +359,13 @@ def _correlation(x, y):
     x, y = x - x.mean(), y - y.mean()
     power = np.sqrt((x * x).sum() * (y * y).sum())
     return float((x * y).sum() / power) if power else float((x == y).all())
+
+
+def _correlation_after_noise(program, batches):
+    """Return the correlation of the outputs of a program with those on images that differ by noise, a share of each number."""
+    sample = np.concatenate(batches)[:_MEASURED]
+    noise = _NOISE * np.random.RandomState(0).normal(size=sample.shape)
+    return _correlation(_outputs(program, sample), _outputs(program, sample + sample * noise))
 
 
 def _share_told_apart(x, y, are_same):

@@ -296,6 +296,7 @@ def test_images_after_which_the_outputs_are_others_are_refused_unless_allowed(ki
     arguments = ['convert', symbol, params, tmp_path / 'int8', '--input-shape', '1,3,32,32', '--no-verify', '--int8', tmp_path / 'x.npy']
     status, _, error = run(*arguments)
     assert status == 2 and 'less than 0.5; nothing was written' in error and error.count('\n') == 1
+    assert 'if the network is used on images of another range' in error
     assert not list(tmp_path.glob('int8*'))
     status, output, _ = run(*arguments, '--min-correlation', '-1')
     assert status == 0 and 'correlation of outputs: ' in output and (tmp_path / 'int8-0000.params').exists()
@@ -433,6 +434,21 @@ def test_layers_named_in_keep_float_stay_float(convert):
     assert f'float32: {kept[0]}, {kept[1]}' in str(report)
     inputs = SPEC.normalized(calibration)
     np.testing.assert_allclose(bmx.Session(prefix)(inputs), reference.run(program, [inputs])[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_engine
+def test_a_network_that_is_not_trained_and_changes_with_each_rounding_error_is_named_as_such(convert, tmp_path):
+    mx.random.seed(0)
+    net = initialized(get_model('binary_mobilenet_vww'), (1, 3, 96, 96), mx.init.Xavier())
+    inputs = np.random.RandomState(0).normal(size=(16, 3, 96, 96)).astype(np.float32)
+    message = 'Changes of the images by 0.1% have the same effect on float layers.* have not been trained .* Train the network first'
+    with pytest.raises(UserError, match=message) as caught:
+        converted(convert, net, (1, 3, 96, 96), calibration=inputs, verify=False)
+    told = float(re.search(r'a correlation of (-?[.0-9]+):', str(caught.value))[1])
+    _, prefix, _ = converted(convert, net, (1, 3, 96, 96), verify=False)
+    changed = inputs * (1 + 1e-3 * np.random.RandomState(0).normal(size=inputs.shape))
+    outputs = [bmx.Session(prefix)(x.astype(np.float32)).reshape(-1) for x in (inputs, changed)]
+    assert told == pytest.approx(np.corrcoef(outputs)[0, 1], abs=1e-3) and told < 0.5
 
 
 @needs_engine
