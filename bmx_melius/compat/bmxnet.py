@@ -284,7 +284,8 @@ class QActivation(layers.QActivation):
         config = _config.get()
         bits, method = bits or config.bits_a, method or config.activation
         method = _quantizer(method, bits, _ACTIVATIONS.get(bits, _MULTI_BIT_ACTIVATIONS), 'activations')
-        super().__init__(bits, method, gradient_cancel_threshold or config.grad_cancel, encoding, *block, **names)
+        threshold = config.grad_cancel if gradient_cancel_threshold is None else gradient_cancel_threshold
+        super().__init__(bits, method, threshold, encoding, *block, **names)
 
 
 class _Settings(Binarization):

@@ -16,6 +16,7 @@ symbol of the same shape and dtype.
 
 import dataclasses
 import math
+import numbers
 from typing import Any, Callable, Optional, Sequence, Tuple
 
 import mxnet as mx
@@ -400,7 +401,13 @@ def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -
     choices = QUANTIZERS[method].bits
     if bits not in choices:
         raise UserError(f'quantizer {method!r} cannot round to {bits!r} bits; choose from {", ".join(map(str, choices))}')
-    if threshold is not None and not 0 < threshold < FINITE:
+    check_threshold(threshold)
+
+
+def check_threshold(threshold: Optional[float]) -> None:
+    """Raise `UserError` unless a threshold, beyond which a gradient is cancelled, is a positive number, not too large, or None."""
+    is_number = isinstance(threshold, numbers.Real) and not isinstance(threshold, bool)
+    if threshold is not None and not (is_number and 0 < threshold < FINITE):
         raise UserError(
             f'the threshold must be positive and below {FINITE:g} (or None for a gradient that is never cancelled), not {threshold!r}'
         )
@@ -476,6 +483,7 @@ def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float
     >>> y.asnumpy(), x.grad.asnumpy()
     (array([-1., -1.,  1.,  1.], dtype=float32), array([0., 1., 1., 1.], dtype=float32))
     """
+    check_threshold(threshold)
     if stored_bits(method, bits) == FULL_PRECISION:
         return QUANTIZERS[method].full_precision(F, x)
     value, gradient = quantize_in_parts(F, x, method, bits, threshold)

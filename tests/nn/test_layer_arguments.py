@@ -1,15 +1,21 @@
 """Arguments of layers: signatures, those that do not exist or do not fit, and the order of Gluon."""
 
 import inspect
+import re
 
+import numpy as np
 import pytest
 from mxnet import nd
 
 from bmx_melius import BinaryConv2D, ChannelShuffle, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D, UserError
+from bmx_melius.compat import bmxnet
 from bmx_melius.nn.methods.abc_net import ABCConv2D
 from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.lq_net import LQConv2D
+from bmx_melius.nn.methods.pokebnn import PokeConv2D
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.nn.quantizers import quantize
+from model_zoo import get_model
 
 
 @pytest.mark.parametrize(
@@ -47,6 +53,31 @@ from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 def test_wrong_arguments_are_named(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+THRESHOLDS = {
+    'QActivation': lambda value: QActivation(threshold=value),
+    'QConv2D': lambda value: QConv2D(4, 3, weight_threshold=value),
+    'BinaryConv2D': lambda value: BinaryConv2D(4, 3, threshold=value),
+    'PokeConv2D': lambda value: PokeConv2D(4, 3, threshold=value),
+    'quantize': lambda value: quantize(nd, nd.ones(3), 'bounded_sign', 1, value),
+    'a network': lambda value: get_model('pokebnn_0_5', clip_threshold=value),
+    'BMXNet-v2': lambda value: bmxnet.QActivation(gradient_cancel_threshold=value),
+    "BMXNet-v2's blocks": lambda value: bmxnet.ScaledBinaryConv(1, 1, 4, 3, clip_threshold=value),
+}
+
+
+@pytest.mark.parametrize('value', [0, -1, float('nan'), float('inf'), 1e5, True, '1', [1.0], np.ones(2)], ids=repr)
+@pytest.mark.parametrize('of', THRESHOLDS)
+def test_a_threshold_that_is_not_a_positive_number_is_refused_in_one_line(of, value):
+    with pytest.raises(UserError, match=f'^the threshold must be positive and below 60000 .* not {re.escape(repr(value))}$'):
+        THRESHOLDS[of](value)
+
+
+@pytest.mark.parametrize('value', [None, 1, 0.5, np.float32(0.5), np.int64(2)])
+@pytest.mark.parametrize('of', THRESHOLDS)
+def test_positive_numbers_of_any_type_and_none_are_thresholds(of, value):
+    THRESHOLDS[of](value)
 
 
 SIZED = {QActivation: (), QDense: (4,), ChannelShuffle: (2,)}  # the arguments without which a layer cannot be made; (4, 3) of convolutions
