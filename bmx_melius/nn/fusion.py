@@ -37,6 +37,12 @@ PLAIN_POOLING = {'pool_type': 'max', 'global_pool': 'False', 'pooling_convention
 KERNELS = ('amx', 'avx512', 'avx2')  # instruction sets that have kernels for it, the best one first
 MOST_REACH = 24  # pixels from the first to the last one of a window, down or across: the tables of larger ones are too large
 METHODS = ('sign', 'approx_sign')
+RESULTS = {  # of fused operators, with MXNet's names; its `var` of a normalization is 1 / sqrt(variance + eps)
+    OPERATOR: ('output',),
+    CONVOLUTION_OPERATOR: ('output',),
+    NORMALIZATION_OPERATOR: ('output', 'mean', 'variance'),
+    POOLING_OPERATOR: ('output',),
+}
 _processor: Dict[str, Callable[[], Any]] = {}  # 'instruction_sets': the function that `register` is given
 SWITCH = 'BMX_MELIUS_FUSION'  # environment variable: with 0, MXNet's operators are executed
 
@@ -100,10 +106,25 @@ class _Executable:
                 self._graphs[name]._register_op_hook(*self._hook)
         return self._graphs[name](*inputs, **arguments)
 
-    def _register_op_hook(self, *hook):
-        self._hook = hook
+    def _register_op_hook(self, callback, *monitor_all):
+        self._hook = with_names_of_results(callback), *monitor_all
         for graph in self._graphs.values():
-            graph._register_op_hook(*hook)
+            graph._register_op_hook(*self._hook)
+
+
+def with_names_of_results(callback):
+    """Return the callback of a monitor for executed graphs, which is given the names in `RESULTS`: MXNet numbers such results only.
+
+    So names that a monitor selects, such as those that end with ``_output``, are those of MXNet's operators.
+    """
+
+    def renamed(name, operator, array):
+        node, _, number = name.decode().rpartition('_')
+        results = RESULTS.get(operator.decode(), ())
+        known = number.isdigit() and int(number) < len(results)  # an input of the operator has no number alone
+        return callback(f'{node}_{results[int(number)]}'.encode() if known else name, operator, array)
+
+    return renamed
 
 
 def fused(symbol):

@@ -235,6 +235,45 @@ def test_a_monitor_sees_the_operators_that_are_executed():
     assert any(fusion.OPERATOR in operator or fusion.CONVOLUTION_OPERATOR in operator for operator in seen), seen
 
 
+def monitored(symbol_of, in_training, monkeypatch):
+    """Return the results that a monitor sees of a small network, by their names, and the names of the operators."""
+    monkeypatch.setattr(fusion, 'fused', symbol_of)
+    layers = mx.gluon.nn
+    net = layers.HybridSequential(prefix='net_')
+    with net.name_scope():
+        net.add(layers.Conv2D(8, 3, in_channels=3), layers.BatchNorm(in_channels=8), bmx.QActivation())
+        net.add(bmx.BinaryConv2D(8, 3, in_channels=8), layers.BatchNorm(in_channels=8), layers.MaxPool2D(2))
+    net.initialize(mx.init.Constant(0.5))
+    net.hybridize()
+    seen, operators = {}, []
+
+    def callback(name, operator, handle):
+        seen[name.decode()] = mx.nd.NDArray(mx.base.NDArrayHandle(handle), writable=False).asnumpy()
+        operators.append(operator.decode())
+
+    net.register_op_hook(callback)
+    x = mx.nd.array(np.random.default_rng(0).normal(size=(4, 3, 16, 16)))
+    with mx.autograd.record(train_mode=in_training):
+        net(x)
+    mx.nd.waitall()
+    return seen, operators
+
+
+@pytest.mark.parametrize('in_training', [True, False])
+def test_a_monitor_sees_results_of_fused_operators_under_the_names_of_mxnet(in_training, kernels, monkeypatch):
+    found, operators = monitored(fusion.fused, in_training, monkeypatch)
+    expected, _ = monitored(lambda symbol: symbol, in_training, monkeypatch)
+    used = {operator for operator in operators if operator in fusion.RESULTS}
+    assert used >= {fusion.OPERATOR, fusion.CONVOLUTION_OPERATOR} and (fusion.NORMALIZATION_OPERATOR in used) == in_training
+    compared = [name for name in found if name.endswith(('_output', '_mean'))]
+    assert len(compared) == 8 and expected.keys() >= set(compared)
+    for name in compared:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4, err_msg=name)
+    for name in (name for name in found if name.endswith('_variance')):
+        inverse = expected[name.replace('_variance', '_var')]
+        np.testing.assert_allclose(1 / np.sqrt(found[name] + 1e-5), inverse, rtol=1e-4)
+
+
 def test_only_what_computes_the_same_is_fused():
     def symbol(**arguments):
         return bmx.QActivation(**{'encoding': 'bit', **arguments})(mx.sym.var('data'))
