@@ -22,7 +22,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -32,6 +31,7 @@ import numpy as np  # noqa: E402  the path comes first
 from scipy import stats  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
+from benchmarks.paired import PER_TURN, changed_hits, timed  # noqa: E402
 from bmx_melius.data.glyphs import open_glyphs  # noqa: E402
 from bmx_melius.data.small_images import open_digits  # noqa: E402
 from bmx_melius.deployment.convert import calibration  # noqa: E402
@@ -93,7 +93,6 @@ FORMS = {  # name -> arguments of `convert`
     ONE_SCALE: {'ranges': 'mse'},  # for all channels of a value, without `equalization`
 }
 DRAWS = 10000  # of a bootstrap
-TURNS, PER_TURN = 30, 20  # of the timing
 
 
 def main():
@@ -176,23 +175,6 @@ def one_scale():
     return mock.patch.object(calibration, 'channel_factors', lambda statistics, layers: np.ones(len(statistics.power)))
 
 
-def timed(sessions):
-    """Return the smallest processor time of an image in milliseconds of each, and the time divided by that of the first.
-
-    `sessions` are pairs of a function of a batch and the images that it is timed with, which all have as many.
-    """
-    times = {form: [] for form in sessions}
-    for _ in range(TURNS):
-        for form, (session, images) in sessions.items():
-            session(images[:1])
-            started = time.process_time()
-            for image in images:
-                session(image[None])
-            times[form].append(time.process_time() - started)
-    reference = np.array(next(iter(times.values())))
-    return {form: (1e3 * min(each) / len(images), float(np.median(np.array(each) / reference))) for form, each in times.items()}
-
-
 # --- statistics -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -203,8 +185,7 @@ def interval_of(correct):
 
 def compared(before, after):
     """Return the difference of two forms on the same images: numbers of images, difference in points, its interval, and p."""
-    lost, won = int((before & ~after).sum()), int((~before & after).sum())
-    p = stats.binomtest(lost, lost + won).pvalue if lost + won else 1.0
+    lost, won, p = changed_hits(before, after)
     return {'lost': lost, 'won': won, **difference(after.astype(float) - before), 'p': p}
 
 

@@ -18,11 +18,9 @@ The folder gets resnet8_fashion-int8.tflite, whose input and output are 8-bit in
 """
 
 import argparse
-import math
 import os
 import pathlib
 import sys
-import time
 from importlib import metadata
 
 import numpy as np
@@ -33,13 +31,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 from commands import run_main  # noqa: E402  the path comes first
 
 import bmx_melius as bmx  # noqa: E402
+from benchmarks.paired import PER_TURN, changed_hits, timed  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from bmx_melius.process import processor  # noqa: E402
 
 NAME = 'resnet8_fashion'
 IMAGES, INT8_FILE = 'images.npz', f'{NAME}-int8.tflite'
 TOLERANCE = 1e-4  # of a logit
-TURNS, PER_TURN = 30, 20  # as in int8_accuracy.py
 PARAMETERS = '-0000.params'  # end of the names of the packed files
 VERSIONS = ('tensorflow-cpu', 'ai-edge-litert')
 
@@ -112,16 +110,16 @@ def compare(folder):
     for name in packed:
         rows[f'{name[: -len("-int8")]}, 8 bits'] = bmx.Session(folder / name, threads=1), packed_bytes(folder / name)
     correct = {name: in_batches(session, images).argmax(axis=1) == labels for name, (session, _) in rows.items()}
-    times = least_times({name: session for name, (session, _) in rows.items()}, images[:PER_TURN])
+    times = timed({name: (session, images[:PER_TURN]) for name, (session, _) in rows.items()})
     versions = ', '.join(f'{name} {metadata.version(name)}' for name in VERSIONS)
     print(f'{INT8_FILE}: {len(integers):,} bytes\n\n{processor()}; {versions}\n')
     print('| network | KB | top-1 % | lost, won | p | ms | of 8 bits |\n|-|-|-|-|-|-|-|')
-    expected, reference = correct[f'{NAME}, float'], times[f'{NAME}, 8 bits']
+    expected, (reference, _) = correct[f'{NAME}, float'], times[f'{NAME}, 8 bits']
     for name, (_, size) in rows.items():
-        lost, won = int((expected & ~correct[name]).sum()), int((correct[name] & ~expected).sum())
+        (lost, won, p), (milliseconds, _) = changed_hits(expected, correct[name]), times[name]
         print(
-            f'| {name} | {size / 1e3:.0f} | {100 * correct[name].mean():.2f} | {lost}, {won} | {mcnemar(lost, won):.2g} | '
-            f'{times[name]:.3f} | {times[name] / reference:.2f} |'
+            f'| {name} | {size / 1e3:.0f} | {100 * correct[name].mean():.2f} | {lost}, {won} | {p:.2g} | '
+            f'{milliseconds:.3f} | {milliseconds / reference:.2f} |'
         )
 
 
@@ -216,25 +214,6 @@ def in_batches(session, images):
 def packed_bytes(prefix):
     """Return the size of a packed network, as in trained_networks.py."""
     return prefix.with_name(prefix.name + PARAMETERS).stat().st_size
-
-
-def least_times(sessions, images):
-    """Return the smallest processor time of an image of each, in milliseconds."""
-    times = {name: [] for name in sessions}
-    for _ in range(TURNS):
-        for name, session in sessions.items():
-            session(images[:1])
-            started = time.process_time()
-            for image in images:
-                session(image[None])
-            times[name].append(time.process_time() - started)
-    return {name: 1e3 * min(each) / len(images) for name, each in times.items()}
-
-
-def mcnemar(lost, won):
-    """Return p of the exact test: that one of both numbers is as small as this, if both are equally probable."""
-    smaller = sum(math.comb(lost + won, each) for each in range(min(lost, won) + 1))
-    return min(1, 2 * smaller / 2 ** (lost + won))
 
 
 if __name__ == '__main__':

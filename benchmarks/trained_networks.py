@@ -27,9 +27,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 
 from commands import run_main  # noqa: E402  the path comes first
 from debian_packages import unpack  # noqa: E402
-from int8_accuracy import PER_TURN, compared, interval_of, timed  # noqa: E402
+from int8_accuracy import compared, interval_of  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
+from benchmarks.paired import PER_TURN, timed  # noqa: E402
 from bmx_melius.data.opening import open_images  # noqa: E402
 from bmx_melius.deployment.onnx.export import to_onnx  # noqa: E402
 from bmx_melius.deployment.runtime.packed_files import read_packed  # noqa: E402
