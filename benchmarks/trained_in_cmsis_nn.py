@@ -29,16 +29,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tools')]
 from ai_edge_litert import schema_py_generated as schema  # noqa: E402  the path comes first
 from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: E402
 from commands import output_of, run_main  # noqa: E402
+from mcu_emulator import COUNTED, LARGE_CORTEX_M0, make, value_of  # noqa: E402
 from trained_in_litert import IMAGES, INT8_FILE, channels_last  # noqa: E402
 
 from bmx_melius.errors import UserError  # noqa: E402
 
-# Flags and board of the emulator. Code for Cortex-M0 runs on the Cortex-M3, which has more memory.
-PROCESSORS = {
-    'cortex-m0': (['-mcpu=cortex-m0'], 'mps2-an385'),
-    'cortex-m4': (['-mcpu=cortex-m4', '-mfpu=fpv4-sp-d16', '-mfloat-abi=hard'], 'mps2-an386'),
-}
-SYMBOLS = {'flash_origin': '0x00000000', 'flash_size': '4M', 'ram_origin': '0x20000000', 'ram_size': '4M'}
+PROCESSORS = ('cortex-m0', 'cortex-m4')
+SYMBOLS = ('flash_origin', 'flash_size', 'ram_origin', 'ram_size')  # of the linker script, as in MEMORY of examples/mcu/Makefile
 TICK = 40  # instructions: the timer of both boards has 25 MHz, and an instruction takes 1 ns of the emulator's time
 EXAMPLE, TEST = ROOT / 'examples' / 'mcu', ROOT / 'tools' / 'mcu'
 PARTS = ('BasicMathFunctions', 'ConvolutionFunctions', 'FullyConnectedFunctions', 'NNSupportFunctions', 'PoolingFunctions')
@@ -322,10 +319,11 @@ def build(folder, source, sizes, processor, arguments):
     (folder / 'network.c').write_text(source)
     defined = {'NETWORK_HEADER': '"network.h"', 'NETWORK_RUN': 'network_run', 'LAYERS': source.count('begin_layer(')}
     defined.update(INPUT_TYPE='int8_t', INPUT_SIZE=sizes[0], OUTPUT_TYPE='int8_t', OUTPUT_SIZE=sizes[1])
-    flags = [*PROCESSORS[processor][0], '-mthumb', arguments.level, '-std=gnu99', '-ffunction-sections', '-fdata-sections']
+    flags = [*value_of(f'FLAGS_{processor}', folder), '-mthumb', arguments.level, '-std=gnu99', '-ffunction-sections', '-fdata-sections']
     flags += [f'-D{name}={value}' for name, value in defined.items()]
     flags += [f'-I{each}' for each in (folder, TEST, EXAMPLE, arguments.checkout / 'Include')]
-    linked = [*(f'-Wl,--defsym={name}={value}' for name, value in SYMBOLS.items()), '-Wl,--gc-sections', '-nostartfiles']
+    memory = zip(SYMBOLS, value_of('MEMORY', folder, f'PROCESSOR={processor}', *LARGE_CORTEX_M0))
+    linked = [*(f'-Wl,--defsym={name}={value}' for name, value in memory), '-Wl,--gc-sections', '-nostartfiles']
     sources = [folder / 'network.c', TEST / 'run.c', EXAMPLE / 'start_cortex_m.c']
     sources += [path for part in PARTS for name in SOURCES for path in sorted((arguments.checkout / 'Source' / part).glob(name))]
     command(['arm-none-eabi-gcc', *flags, *linked, '-T', EXAMPLE / 'memory.ld', *sources, '-o', 'firmware.elf'], folder)
@@ -340,9 +338,7 @@ def flash_bytes(folder):
 def run(folder, inputs, processor):
     """Return outputs, bytes of stack, ticks, and ticks of each layer of a program in the emulator."""
     inputs.tofile(folder / 'images.bin')
-    devices = ['-display', 'none', '-serial', 'none', '-monitor', 'none', '-semihosting-config', 'enable=on,target=native']
-    board = ['-M', PROCESSORS[processor][1], *devices, '-icount', 'shift=0']
-    printed = command(['qemu-system-arm', *board, '-kernel', 'firmware.elf'], folder)
+    printed = make('emulate', folder, f'PROCESSOR={processor}', *LARGE_CORTEX_M0, COUNTED)
     stack, ticks = map(int, re.match(r'stack (\d+) ticks (\d+)', printed).groups())
     layers = [int(count) for count in re.findall(r'^layer \d+ ticks (\d+)', printed, re.MULTILINE)]
     return np.fromfile(folder / 'outputs.bin', np.int8).reshape(len(inputs), -1), stack, ticks, layers

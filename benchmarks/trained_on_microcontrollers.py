@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tools'), str(ROOT / 'tests')]
 
 import test_mcu  # noqa: E402  the path comes first
 from commands import install_tools, run_main  # noqa: E402
+from mcu_emulator import COUNTED, LARGE_CORTEX_M0  # noqa: E402
 from support.exported_c import bits_of_layers  # noqa: E402
 from trained_networks import CALIBRATION, Images, downloaded, export  # noqa: E402
 
@@ -27,7 +28,6 @@ from bmx_melius.files.stored_networks import read_table  # noqa: E402
 from model_zoo.shipped import FOLDER  # noqa: E402
 
 PROCESSORS = ('cortex-m0', 'cortex-m4')
-BOARD = ['MACHINE_cortex-m0=mps2-an385', 'MEMORY_cortex-m0=0x00000000 4M 0x20000000 4M']  # of the Cortex-M3
 TIMER = 'cortex-m3'  # the one of both boards
 LEVEL = '-O2'
 
@@ -56,10 +56,16 @@ def run_network(network, training, test, folder):
     logits, bits = bmx.Session(packed)(normalized), bits_of_layers(read_packed(packed)[0], [normalized])
     for processor in PROCESSORS:
         place = folder / processor
-        program = [f'PROCESSOR={processor}', f'LEVEL={LEVEL}', f'NETWORK={folder / test_mcu.NAME}', *BOARD, *test_mcu.test_program(facts)]
+        program = [
+            f'PROCESSOR={processor}',
+            f'LEVEL={LEVEL}',
+            f'NETWORK={folder / test_mcu.NAME}',
+            *LARGE_CORTEX_M0,
+            *test_mcu.test_program(facts),
+        ]
         test_mcu.build(place, program)
         test.pixels.tofile(place / 'images.bin')
-        output = test_mcu.run(place, [*program, 'EMULATOR_FLAGS=-icount shift=0'])
+        output = test_mcu.run(place, [*program, COUNTED])
         test_mcu.check_results(place, facts, logits, bits)
         memory = f'{facts["flash_bytes"]:,} bytes of flash, {facts["ram_bytes"]:,} of RAM'
         print(f'{network.name}, {processor}: {memory}; {test_mcu.instructions(facts, output, TIMER)}', flush=True)

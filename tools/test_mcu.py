@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = [sys.executable, '-W', 'ignore']
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
+import mcu_emulator  # noqa: E402
 import numpy as np  # noqa: E402
 from commands import output_of, run_main, run_parts  # noqa: E402
 from support.exported_c import DTYPES, bits_of_layers  # noqa: E402
@@ -43,7 +44,6 @@ OPTIONS = {'block_numbers': [2, 2], 'transitions': [48], 'growth_rate': 32, 'ini
 TRAINING = ['--model', 'meliusnet_flex', '--dataset', 'digits', '--seed', '1', '--batch-size', '32', '--model-options', json.dumps(OPTIONS)]
 REQUIRED = 0.9  # top-1 accuracy, so that the network is one that has learned
 NAME = 'digits'
-MAKEFILE = ROOT / 'examples' / 'mcu' / 'Makefile'
 ANSWER = 'class 3\n'  # of the digit in examples/mcu/main.c
 CONSTANTS_TOLERANCE = 256  # bytes of small constants that the compiler moves from the code or into it
 CODE_TOLERANCE = 0.25  # of the estimate, with -Os on ESTIMATED
@@ -176,7 +176,7 @@ def check(folder, facts, expected, answer, processor, level):
     arguments += test_program(facts)
     build(test, arguments)
     images.astype(DTYPES[facts['inputs'][0]['type']]).tofile(test / 'images.bin')
-    output = run(test, [*arguments, 'EMULATOR_FLAGS=-icount shift=0'])
+    output = run(test, [*arguments, mcu_emulator.COUNTED])
     try:
         check_results(test, facts, logits, bits)
         check_functions(plain, facts)
@@ -199,12 +199,12 @@ def test_program(facts, traces=True):
 def build(folder, arguments):
     """Compile the network and a program that runs it."""
     folder.mkdir()
-    run_command(['make', '-s', '-f', MAKEFILE, f'OUT={folder}', *arguments], folder)
+    mcu_emulator.make('all', folder, *arguments)
 
 
 def run(folder, arguments):
     """Run the program in the emulator and return what it printed."""
-    return run_command(['make', '-s', '-f', MAKEFILE, 'run', f'OUT={folder}', *arguments], folder, messages=True)
+    return mcu_emulator.make('run', folder, *arguments)
 
 
 def check_results(folder, facts, logits, bits):
