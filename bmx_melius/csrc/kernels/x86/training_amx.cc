@@ -21,20 +21,20 @@ constexpr int kSumTiles = 4;  // see tiles_amx.h
 constexpr int kSumElements = kSumTiles * kTileBytes / sizeof(float);
 constexpr int kNumberBytes = kRowTiles * kParts * kTileBytes;  // of a step of products
 constexpr int kSignBytes = 2 * kTileBytes;
-constexpr int kStoreEvery = 8;        // steps: tiles that are not stored for 2,000 cycles take 1,000 more
+constexpr int kStoreEvery = 8;        // products: tiles that are not stored for 2,000 cycles take 1,000 more
 constexpr int kChunk = 2048;          // most pixels of the gradient of the weight that are summed at a time
 constexpr size_t kCache = 512 << 10;  // bytes that stay in the second-level cache
 
-// Adds the products of two tiles of numbers, each in kParts parts `step` bytes apart, with two tiles of signs.
-[[gnu::always_inline]] inline void add_products(const uint8_t* numbers, ptrdiff_t step, const uint8_t* signs) {
+// Adds the products of two tiles of numbers, each in kParts parts `part_bytes` apart, with two tiles of signs.
+[[gnu::always_inline]] inline void add_products(const uint8_t* numbers, ptrdiff_t part_bytes, const uint8_t* signs) {
     load_tile<6>(signs);
     load_tile<7>(signs + kTileBytes);
 #pragma GCC unroll 3
     for (int part = kParts - 1; part >= 0; part--) {
-        load_tile<4>(numbers + part * step);
+        load_tile<4>(numbers + part * part_bytes);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(2, 4, 7);
-        load_tile<5>(numbers + part * step + kTileBytes);
+        load_tile<5>(numbers + part * part_bytes + kTileBytes);
         _tile_dpbf16ps(1, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
@@ -102,21 +102,22 @@ struct Line {
     int band;    // rows of x, those of one remainder of the stride, whose gradients are computed at a time
     int pixels;
 
-    size_t size() const { return size_t(chunks) * kParts * pixels * kTileRowBytes; }
+    ptrdiff_t part_bytes() const { return ptrdiff_t(pixels) * kTileRowBytes; }
+    size_t size() const { return size_t(chunks) * kParts * size_t(part_bytes()); }
 };
 
 struct BackwardMemory {
     BackwardMemory(const BinaryTraining& layer, int threads, void* begin) : map(layer), line(layer) {
         Memory memory(begin);
-        parts = layer.taps() * layer.words();
+        tap_words = layer.taps() * layer.words();
         filter_pairs = ceil_div(layer.filters, kBlock);
         steps = ceil_div(std::min(kChunk, layer.out_pixels()), kDepth);
         bits = memory.take<uint32_t>(size_t(layer.words()) * map.plane);
-        words = memory.take<uint32_t>(size_t(parts) * line.chunks * kDepth);
-        signs = memory.take<uint8_t>(size_t(parts) * line.chunks * kSignBytes);
-        windows = memory.take<uint32_t>(size_t(parts) * steps * kDepth);
+        words = memory.take<uint32_t>(size_t(tap_words) * line.chunks * kDepth);
+        signs = memory.take<uint8_t>(size_t(tap_words) * line.chunks * kSignBytes);
+        windows = memory.take<uint32_t>(size_t(tap_words) * steps * kDepth);
         numbers = memory.take<uint8_t>(size_t(filter_pairs) * steps * kNumberBytes);
-        sums = memory.take<float>(size_t(parts) * filter_pairs * kSumElements);
+        sums = memory.take<float>(size_t(tap_words) * filter_pairs * kSumElements);
         lines = memory.take<uint8_t>(line.size() * threads);
         planes = memory.take<uint32_t>(size_t(layer.plane()) * threads);
         size = memory.size();
@@ -124,7 +125,7 @@ struct BackwardMemory {
 
     BitMap map;
     Line line;
-    int parts;          // taps times words
+    int tap_words;      // pairs of a tap and a word of 32 channels
     int filter_pairs;   // pairs of tiles of filters
     int steps;          // of kDepth pixels, of the gradient of the weight, that are summed at a time
     uint32_t* bits;     // of x
@@ -145,7 +146,7 @@ void make_signs(const BinaryTraining& layer, const BackwardMemory& memory, const
     const int chunks = memory.line.chunks;
     pack_filters(layer, chunks * kDepth, weight, memory.words);
 #pragma omp for schedule(static)
-    for (int tiles = 0; tiles < memory.parts * chunks; tiles++) {
+    for (int tiles = 0; tiles < memory.tap_words * chunks; tiles++) {
         expand_bits(memory.words + ptrdiff_t(tiles) * kDepth, kMinusOne, kOne ^ kMinusOne,
                     memory.signs + ptrdiff_t(tiles) * kSignBytes);
     }
@@ -154,7 +155,7 @@ void make_signs(const BinaryTraining& layer, const BackwardMemory& memory, const
 // Makes the line of the rows of an image from `top` to `bottom`, some of which can be outside of it.
 void make_line(const BinaryTraining& layer, const Line& line, int image, int top, int bottom, const float* outer,
                uint8_t* to) {
-    const ptrdiff_t part = ptrdiff_t(line.pixels) * kTileRowBytes;
+    const ptrdiff_t part_bytes = line.part_bytes();
     std::memset(to, 0, line.size());
     for (int chunk = 0; chunk < line.chunks; chunk++) {
         const int filters = std::min(kDepth, layer.filters - chunk * kDepth);
@@ -173,10 +174,10 @@ void make_line(const BinaryTraining& layer, const Line& line, int image, int top
                     }
                     transpose(values[half]);
                 }
-                uint8_t* pixel = to + chunk * kParts * part +
+                uint8_t* pixel = to + chunk * kParts * part_bytes +
                                  (line.before + ptrdiff_t(row - top) * line.pitch + column) * kTileRowBytes;
                 for (int i = 0; i < count; i++, pixel += kTileRowBytes) {
-                    store_pairs(Split(values[0][i]), Split(values[1][i]), pixel, part);
+                    store_pairs(Split(values[0][i]), Split(values[1][i]), pixel, part_bytes);
                 }
             }
         }
@@ -238,64 +239,91 @@ class Results {
     int next_ = kSumTiles;
 };
 
-// Computes the gradients of rows of x of an image, those from `begin` to `end` of a remainder of the stride.
-void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory, uint8_t* line_begin, int image,
-                      int begin, int end, const Remainder& down, const std::vector<Remainder>& across,
-                      const float* outer, const float* x, float* gradient) {
-    const Line& line = memory.line;
-    const ptrdiff_t part = ptrdiff_t(line.pixels) * kTileRowBytes;
+// What a thread needs for the gradient of x.
+struct GradientOfX {
+    GradientOfX(const BinaryTraining& layer, const BackwardMemory& memory, int thread, const float* outer,
+                const float* x, float* gradient)
+        : layer(layer),
+          memory(memory),
+          line(memory.line),
+          line_begin(memory.lines + memory.line.size() * thread),
+          across(remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w)),
+          outer(outer),
+          x(x),
+          gradient(gradient) {}
+
+    const BinaryTraining& layer;
+    const BackwardMemory& memory;
+    const Line& line;
+    uint8_t* line_begin;  // of the thread
+    std::vector<Remainder> across;
+    const float *outer, *x;  // the gradient of the result, and the map
+    float* gradient;         // of x
+};
+
+// Rows of x of an image: those from `begin` to `end` of a remainder of the stride.
+struct Band {
+    int image, begin, end;
+    const Remainder& down;
+};
+
+void gradient_of_band(const GradientOfX& of, const Band& band) {
+    const BinaryTraining& layer = of.layer;
+    const Line& line = of.line;
+    const Remainder& down = band.down;
+    const ptrdiff_t part_bytes = line.part_bytes();
     const int first_row = down.at.empty() ? 0 : *std::min_element(down.at.begin(), down.at.end());
     if (!down.at.empty()) {
         const int last_row = *std::max_element(down.at.begin(), down.at.end());
-        make_line(layer, line, image, begin + first_row, end + last_row, outer, line_begin);
+        make_line(layer, line, band.image, band.begin + first_row, band.end + last_row, of.outer, of.line_begin);
     }
     Results results(layer);
     alignas(64) uint8_t unused[kTileBytes];
     std::vector<const uint8_t*> numbers, signs;  // of each tap, for the first pixel and channel
     std::vector<Elements> pixels;                // of x, of each tile
-    for (const Remainder& columns : across) {
+    for (const Remainder& columns : of.across) {
         numbers.clear();
         signs.clear();
         for (size_t i = 0; i < down.taps.size(); i++) {
             for (size_t j = 0; j < columns.taps.size(); j++) {
                 const int tap = down.taps[i] * layer.kernel_w + columns.taps[j];
-                numbers.push_back(line_begin +
+                numbers.push_back(of.line_begin +
                                   (line.before + ptrdiff_t(down.at[i] - first_row) * line.pitch + columns.at[j]) *
                                       kTileRowBytes);
-                signs.push_back(memory.signs + ptrdiff_t(tap) * layer.words() * line.chunks * kSignBytes);
+                signs.push_back(of.memory.signs + ptrdiff_t(tap) * layer.words() * line.chunks * kSignBytes);
             }
         }
-        pixels.assign(ceil_div((end - begin) * line.pitch, kBlock) * kRowTiles, {});
+        pixels.assign(ceil_div((band.end - band.begin) * line.pitch, kBlock) * kRowTiles, {});
         for (int i = 0; i < int(pixels.size()) * kTileRows; i++) {
             const int row = i / line.pitch, column = i % line.pitch;
-            if (row < end - begin && column < columns.count) {
-                pixels[i / kTileRows].add((down.first + (begin + row) * layer.stride_h) * layer.width + columns.first +
-                                          column * layer.stride_w);
+            if (row < band.end - band.begin && column < columns.count) {
+                pixels[i / kTileRows].add((down.first + (band.begin + row) * layer.stride_h) * layer.width +
+                                          columns.first + column * layer.stride_w);
             } else {
                 pixels[i / kTileRows].skip();
             }
         }
         for (int word = 0; word < layer.words(); word++) {
             const int channels = std::min(32, layer.channels - word * 32);
-            const ptrdiff_t start = (ptrdiff_t(image) * layer.channels + word * 32) * layer.plane();
+            const ptrdiff_t start = (ptrdiff_t(band.image) * layer.channels + word * 32) * layer.plane();
             for (size_t tile = 0; tile < pixels.size(); tile += kRowTiles) {
                 clear_sums();
-                int step = 0;
+                int products = 0;
                 for (size_t tap = 0; tap < numbers.size(); tap++) {
                     const uint8_t* from = numbers[tap] + ptrdiff_t(tile) * kTileBytes;
                     const uint8_t* of_tap = signs[tap] + ptrdiff_t(word) * line.chunks * kSignBytes;
-                    for (int chunk = 0; chunk < line.chunks; chunk++, step++) {
-                        add_products(from, part, of_tap);
-                        from += kParts * part;
+                    for (int chunk = 0; chunk < line.chunks; chunk++) {
+                        add_products(from, part_bytes, of_tap);
+                        from += kParts * part_bytes;
                         of_tap += kSignBytes;
                         results.store_tile_of_sums();
-                        if (step % kStoreEvery == kStoreEvery - 1) {
+                        if (++products % kStoreEvery == 0) {
                             store_tile<6>(unused);
                         }
                     }
                 }
                 results.finish();
-                results.take(&pixels[tile], channels, x + start, gradient + start);
+                results.take(&pixels[tile], channels, of.x + start, of.gradient + start);
             }
         }
         results.finish();
@@ -303,18 +331,15 @@ void gradient_of_band(const BinaryTraining& layer, const BackwardMemory& memory,
 }
 
 // Called by all threads.
-void gradient_of_x(const BinaryTraining& layer, const BackwardMemory& memory, int thread, const float* outer,
-                   const float* x, float* gradient) {
-    const auto across = remainders(layer.width, layer.kernel_w, layer.stride_w, layer.pad_w, layer.dilation_w);
-    uint8_t* line = memory.lines + memory.line.size() * thread;
+void gradient_of_x(const GradientOfX& of) {
+    const BinaryTraining& layer = of.layer;
     for (const Remainder& down :
          remainders(layer.height, layer.kernel_h, layer.stride_h, layer.pad_h, layer.dilation_h)) {
-        const int bands = ceil_div(down.count, memory.line.band);
+        const int bands = ceil_div(down.count, of.line.band);
 #pragma omp for schedule(static) nowait
-        for (int part = 0; part < layer.images * bands; part++) {
-            const int begin = part % bands * memory.line.band;
-            const int end = std::min(begin + memory.line.band, down.count);
-            gradient_of_band(layer, memory, line, part / bands, begin, end, down, across, outer, x, gradient);
+        for (int task = 0; task < layer.images * bands; task++) {
+            const int begin = task % bands * of.line.band;
+            gradient_of_band(of, {task / bands, begin, std::min(begin + of.line.band, down.count), down});
         }
     }
 }
@@ -362,10 +387,10 @@ void collect_windows(const BinaryTraining& layer, const BackwardMemory& memory, 
     for (int tile = 0; tile < chunk.steps * 2; tile++) {
         const int first = tile * kLanes, end = std::min(first + kLanes, chunk.pixels);
         const Elements window = first < end ? windows.from(chunk.begin + first, chunk.begin + end) : Elements();
-        for (int part = 0; part < memory.parts; part++) {
-            const uint32_t* from = memory.bits + part % layer.words() * ptrdiff_t(memory.map.plane) +
-                                   memory.map.tap(layer, part / layer.words());
-            _mm512_storeu_ps(memory.windows + ptrdiff_t(part) * memory.steps * kDepth + first,
+        for (int tap_word = 0; tap_word < memory.tap_words; tap_word++) {
+            const uint32_t* from = memory.bits + tap_word % layer.words() * ptrdiff_t(memory.map.plane) +
+                                   memory.map.tap(layer, tap_word / layer.words());
+            _mm512_storeu_ps(memory.windows + ptrdiff_t(tap_word) * memory.steps * kDepth + first,
                              window.load(reinterpret_cast<const float*>(from)));
         }
     }
@@ -378,9 +403,9 @@ void add_chunk(const BinaryTraining& layer, const BackwardMemory& memory, const 
     alignas(64) uint8_t bits[2][kSignBytes];  // of two steps
     alignas(64) float sums[kSumElements];
 #pragma omp for schedule(static)
-    for (int task = 0; task < memory.filter_pairs * memory.parts; task++) {
-        const uint8_t* numbers = memory.numbers + ptrdiff_t(task / memory.parts) * memory.steps * kNumberBytes;
-        const uint32_t* windows = memory.windows + ptrdiff_t(task % memory.parts) * memory.steps * kDepth;
+    for (int task = 0; task < memory.filter_pairs * memory.tap_words; task++) {
+        const uint8_t* numbers = memory.numbers + ptrdiff_t(task / memory.tap_words) * memory.steps * kNumberBytes;
+        const uint32_t* windows = memory.windows + ptrdiff_t(task % memory.tap_words) * memory.steps * kDepth;
         clear_sums();
         expand_bits(windows, 0, kOne, bits[0]);
         for (int step = 0; step < chunk.steps; step++) {
@@ -412,18 +437,18 @@ void backward(const BinaryTraining& layer, int threads, void* working, const flo
         pack_all(layer, memory.map, x, memory.planes + size_t(layer.plane()) * thread, memory.bits, &finite);
         make_signs(layer, memory, weight);
 #pragma omp for schedule(static)
-        for (int task = 0; task < memory.parts * memory.filter_pairs; task++) {
+        for (int task = 0; task < memory.tap_words * memory.filter_pairs; task++) {
             std::memset(memory.sums + ptrdiff_t(task) * kSumElements, 0, kSumElements * sizeof(float));
         }
         configure_tiles(kTileRows);
-        gradient_of_x(layer, memory, thread, outer, x, x_gradient);
+        gradient_of_x(GradientOfX(layer, memory, thread, outer, x, x_gradient));
         for (int begin = 0; begin < layer.out_pixels(); begin += memory.steps * kDepth) {
             add_chunk(layer, memory, Chunk(layer, memory, begin), outer);
         }
         _tile_release();
         const auto sum_of = [&](int filter, int channel, int tap) {
-            const ptrdiff_t part = ptrdiff_t(tap) * layer.words() + channel / 32;
-            const float* tiles = memory.sums + (filter / kBlock * memory.parts + part) * kSumElements;
+            const ptrdiff_t tap_word = ptrdiff_t(tap) * layer.words() + channel / 32;
+            const float* tiles = memory.sums + (filter / kBlock * memory.tap_words + tap_word) * kSumElements;
             const int tile = channel % 32 / kLanes * kRowTiles + filter % kBlock / kTileRows;
             return tiles[(tile * kTileRows + filter % kTileRows) * kLanes + channel % kLanes];
         };
