@@ -164,7 +164,7 @@ def quantized(program, options, input_spec=None, names=None, layers=None):
     if not min(report.correlation, report.told_apart) >= options.min_correlation:  # written this way because a correlation may be NaN
         low, high = min(batch.min() for batch in batches), max(batch.max() for batch in batches)
         repeated = _correlation_after_noise(program, batches)
-        if repeated < options.min_correlation:
+        if repeated < options.min_correlation <= report.told_apart:
             advice = (
                 f'Changes of the images by {_NOISE:.1%} have the same effect on float layers, a correlation of {repeated:.3f}: networks '
                 'that have not been trained amplify each rounding error from sign to sign. Train the network first, or try '

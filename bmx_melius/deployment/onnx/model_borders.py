@@ -1,13 +1,14 @@
 """Inputs and outputs of the models of programs in the shapes of the network, where the program has other ones (`program.borders`).
 
-A sequence (N, C, W) is a map (N, C, 1, W) in a program, a volume (N, C, D, H, W) a map (N, C D, H, W). Nodes at the borders of a model,
-whose names begin with that of the input or output, convert between them.
+A sequence (N, C, W) is a map (N, C, 1, W) in a program, a volume (N, C, D, H, W) a map (N, C D, H, W). Nodes at the borders of a model
+convert between them. Their names, that of the input or output with `_NAME`, are part of the format of models with a program.
 """
 
 from ..program.borders import border_of
 
-_NAME = '{}_border'
-_STEPS = ('shape', 'size', 'sizes')  # nodes before a reshape whose sizes are open
+_NAME = '{}_border'  # of the last node, by which an import finds it
+_STEPS = ('shape', 'size', 'sizes')  # what the names of the nodes before a reshape whose sizes are open end with
+_OPERATORS = ('Squeeze', 'Unsqueeze', 'Reshape')
 
 
 def with_borders(onnx, model, borders):
@@ -20,14 +21,14 @@ def with_borders(onnx, model, borders):
         Of `export.to_onnx` or `qonnx_export.to_qonnx`, changed in place.
     borders : bmx_melius.deployment.runtime.packed_files.Borders
     """
-    graph, taken = model.graph, {name for node in model.graph.node for name in (*node.input, *node.output)}
+    graph = model.graph
+    taken = {name for node in graph.node for name in (*node.input, *node.output)} | {entry.name for entry in (*graph.input, *graph.output)}
 
-    def inner_name(name):
-        inner = f'{name}_map'
-        while inner in taken:
-            inner += '_'
-        taken.add(inner)
-        return inner
+    def free(name):
+        while name in taken:
+            name += '_'
+        taken.add(name)
+        return name
 
     def add(entry, border, inner, sizes):
         """Describe an input or output with its shape in the network, and the value inside, if the model describes such values."""
@@ -37,15 +38,15 @@ def with_borders(onnx, model, borders):
 
     for number, border in borders.outputs.items():
         entry, sizes = graph.output[number], _sizes(graph.output[number])
-        inner = inner_name(entry.name)
+        inner = free(f'{entry.name}_map')
         _rename(graph, entry.name, inner)
-        graph.node.extend(_nodes(onnx, graph, _NAME.format(entry.name), inner, entry.name, border, sizes, outward=True))
+        graph.node.extend(_nodes(onnx, graph, free, _NAME.format(entry.name), inner, entry.name, border, sizes, outward=True))
         add(entry, border, inner, sizes)
     for number, border in sorted(borders.inputs.items(), reverse=True):
         entry, sizes = graph.input[number], _sizes(graph.input[number])
-        inner = inner_name(entry.name)
+        inner = free(f'{entry.name}_map')
         _rename(graph, entry.name, inner)
-        nodes = _nodes(onnx, graph, _NAME.format(entry.name), entry.name, inner, border, sizes, outward=False)
+        nodes = _nodes(onnx, graph, free, _NAME.format(entry.name), entry.name, inner, border, sizes, outward=False)
         for position, node in enumerate(nodes):
             graph.node.insert(position, node)
         add(entry, border, inner, sizes)
@@ -69,6 +70,10 @@ def without_borders(onnx, proto, program, order):
             sizes = border and border.in_program(shape, value.channels)
             if last is None or sizes is None:
                 continue
+            of_shape, source = nodes.get(f'{last.name}_{_STEPS[0]}'), last.input[0]
+            at_border = last.op_type in _OPERATORS and (last.output[0] if outward else source) == entry.name
+            if not at_border or of_shape and of_shape.input[0] != source:
+                continue  # not what `with_borders` adds: the comparison of the model fails
             inner = last.input[0] if outward else last.output[0]
             for name in (last.name, *(f'{last.name}_{step}' for step in _STEPS)):
                 if name in nodes:
@@ -91,11 +96,14 @@ def _rename(graph, old, new):
             names[:] = [new if name == old else name for name in names]
 
 
-def _nodes(onnx, graph, name, source, target, border, sizes, outward):
-    """Return the nodes that convert a value inward or outward, the last one with the name; `sizes` are those in the program."""
+def _nodes(onnx, graph, free, name, source, target, border, sizes, outward):
+    """Return the nodes that convert a value inward or outward, the last one with the name; `sizes` are those in the program.
+
+    `free` returns a name for a value that no other one has.
+    """
 
     def constant(suffix, numbers):
-        tensor = onnx.helper.make_tensor(f'{name}_{suffix}', onnx.TensorProto.INT64, [len(numbers)], numbers)
+        tensor = onnx.helper.make_tensor(free(f'{name}_{suffix}'), onnx.TensorProto.INT64, [len(numbers)], numbers)
         graph.initializer.append(tensor)
         return tensor.name
 
@@ -107,10 +115,11 @@ def _nodes(onnx, graph, name, source, target, border, sizes, outward):
         return [onnx.helper.make_node('Reshape', [source, constant('to', [sizes[0], *channels, *sizes[2:]])], [target], name=name)]
     begin = 2 if outward else 3  # of height and width
     shape, size, joined = (f'{name}_{step}' for step in _STEPS)
+    shape_value, size_value, joined_value = (free(f'{node}_value') for node in (shape, size, joined))
     ends = [constant('begin', [begin]), constant('end', [begin + 2])]
     return [
-        onnx.helper.make_node('Shape', [source], [f'{shape}_value'], name=shape),
-        onnx.helper.make_node('Slice', [f'{shape}_value', *ends], [f'{size}_value'], name=size),
-        onnx.helper.make_node('Concat', [constant('first', [0, *channels]), f'{size}_value'], [f'{joined}_value'], name=joined, axis=0),
-        onnx.helper.make_node('Reshape', [source, f'{joined}_value'], [target], name=name),
+        onnx.helper.make_node('Shape', [source], [shape_value], name=shape),
+        onnx.helper.make_node('Slice', [shape_value, *ends], [size_value], name=size),
+        onnx.helper.make_node('Concat', [constant('first', [0, *channels]), size_value], [joined_value], name=joined, axis=0),
+        onnx.helper.make_node('Reshape', [source, joined_value], [target], name=name),
     ]

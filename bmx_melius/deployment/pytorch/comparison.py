@@ -175,6 +175,8 @@ def _deviation(expected, results):
 def _is_unstable(torch, module, inputs, expected):
     """Return whether other roundings change the outputs of a module on inputs by more than the tolerance."""
     generator, plain = torch.Generator().manual_seed(2), in_plain_operators(module)
+    if plain is not module and _deviation(expected, _outputs(plain, inputs.values())) > TOLERANCE:
+        plain = module  # it does not compute the same, which is no rounding error
     for _ in range(_CHANGES):
         changed = [x + _ROUNDING * _like(torch, x, generator) if x.is_floating_point() else x for x in inputs.values()]
         other = copy.deepcopy(plain)

@@ -4,6 +4,7 @@ import copy
 
 from .package import import_torch_package
 
+_PACKAGES = 'torch.', 'torchao.'  # a subclass with a forward of its own may compute something else
 _ATTRIBUTES = ('fake_quant_enabled', 'observer_enabled', 'scale', 'zero_point', 'quant_min', 'quant_max', 'ch_axis', 'is_per_channel')
 
 
@@ -28,7 +29,8 @@ def in_plain_operators(module):
         The module itself if it has no fake quantization, otherwise a copy.
     """
     torch = import_torch_package()
-    replaced = {id(each): _Rounded(torch, each) for each in _quantizers(module) if each.fake_quant_enabled[0]}
+    found = (each for each in _quantizers(module) if type(each).forward.__module__.startswith(_PACKAGES))
+    replaced = {id(each): _rounded(torch, each) for each in found if each.fake_quant_enabled[0]}
     return copy.deepcopy(module, replaced) if replaced else module
 
 
@@ -37,7 +39,7 @@ def _quantizers(module):
     return [each for each in module.modules() if all(hasattr(each, name) for name in _ATTRIBUTES)]
 
 
-def _Rounded(torch, quantizer):  # noqa: N802  a class that needs the package
+def _rounded(torch, quantizer):
     """Return a module that computes what a quantizer does, by the definition of `torch.fake_quantize_per_channel_affine`."""
 
     class Rounded(torch.nn.Module):
@@ -47,12 +49,14 @@ def _Rounded(torch, quantizer):  # noqa: N802  a class that needs the package
             self.register_buffer('scale', scale.clone())
             self.register_buffer('inverse', 1 / scale)  # rounded to float32, as there
             self.register_buffer('zero_point', quantizer.zero_point.detach().to(scale.dtype))
+            self.rounds_sum = quantizer.zero_point.is_floating_point()  # as PyTorch does with real zero points
             self.axis = quantizer.ch_axis if quantizer.is_per_channel else None
             self.limits = quantizer.quant_min, quantizer.quant_max
 
         def forward(self, x):
             sizes = [-1 if axis == self.axis else 1 for axis in range(x.dim())]
             scale, inverse, zero_point = (each.reshape(sizes) for each in (self.scale, self.inverse, self.zero_point))
-            return (torch.clamp(torch.round(x * inverse) + zero_point, *self.limits) - zero_point) * scale
+            levels = torch.round(x * inverse + zero_point) if self.rounds_sum else torch.round(x * inverse) + zero_point
+            return (torch.clamp(levels, *self.limits) - zero_point) * scale
 
     return Rounded().eval()

@@ -3,6 +3,7 @@
 These tests need PyTorch and are skipped without it: `make test-extras ARGS=torch` runs them.
 """
 
+import copy
 import importlib.util
 import json
 import os
@@ -178,6 +179,48 @@ def test_rounding_errors_decide_a_mean_of_levels_that_is_halfway_between_two(sum
     x = torch.zeros(1, 10)
     x[0, :2] = 0.3 * torch.tensor([9.0, sum_of_levels - 9])
     assert comparison._is_unstable(torch, net, {'x': x}, [net(x).numpy()]) != decided
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('scheme', ['per_tensor_affine', 'per_channel_symmetric', 'per_channel_affine', 'per_channel_affine_float_qparams'])
+def test_fake_quantization_in_plain_operators_has_the_same_values(scheme):
+    quantization, random = pytest.importorskip('torch.ao.quantization'), torch.Generator().manual_seed(0)
+    kind = 'PerChannelMinMaxObserver' if 'channel' in scheme else 'MinMaxObserver'
+    settings = {'qscheme': getattr(torch, scheme), 'dtype': torch.qint8 if 'symmetric' in scheme else torch.quint8}
+    limits = (-4, 3) if 'symmetric' in scheme else (0, 7)
+    quantizer = quantization.FakeQuantize(getattr(quantization, kind), *limits, **settings)
+    x = torch.randn(6, 40, generator=random) + 0.3
+    quantizer(x)
+    net = fake_quantization.without_observers(nn.Sequential(quantizer).eval())
+    plain = fake_quantization.in_plain_operators(net)
+    of_rounding = 1e-6 if scheme == 'per_channel_affine_float_qparams' else 0
+    assert plain is not net and (plain(2 * x) - net(2 * x)).abs().max() <= of_rounding
+
+
+def test_fake_quantization_that_computes_something_else_stays_as_it_is():
+    quantization = pytest.importorskip('torch.ao.quantization')
+
+    class Bounded(quantization.FakeQuantize):
+        def forward(self, x):
+            return super().forward(torch.tanh(x))
+
+    net = nn.Sequential(Bounded())
+    assert fake_quantization.in_plain_operators(net) is net
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_fake_quantization_in_operators_of_other_values_is_refused(tmp_path, monkeypatch):
+    rounded = fake_quantization._rounded
+
+    def wrong(torch, quantizer):
+        quantizer.scale *= 1.02
+        return rounded(torch, quantizer)
+
+    net = fake_quantized(4, True, False)
+    monkeypatch.setattr(fake_quantization, '_rounded', lambda torch, quantizer: wrong(torch, copy.deepcopy(quantizer)))
+    with pytest.raises(UserError, match='the packed network differs from Sequential'):
+        bmx.import_torch(net, SHAPE, tmp_path / 'packed')
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_signs_of_zero_are_refused_without_permission_at_the_first_exporter(tmp_path):
