@@ -260,11 +260,15 @@ def with_fused_normalization(symbol):
         )
         attributes = {name: node['attrs'].get(name, default) for name, default in NORMALIZATION.items()}
         attributes.update(kernels=_kernels(), addend='none')
-        inputs = [data, gamma, beta, *states]
+        replaced, inputs = index, [data, gamma, beta, *states]
         if index in sums and graph.nodes[sums[index]]['op'] == SUM_OPERATOR:  # not replaced with the other operand
-            index, (first, last) = sums[index], graph.nodes[sums[index]]['inputs']
-            attributes['addend'], inputs = ('last', [*inputs, last]) if graph.nodes[first[0]] is node else ('first', [first, *inputs])
-        graph.replace(index, NORMALIZATION_OPERATOR, inputs, attributes)
+            replaced = sums[index]
+            first, last = graph.nodes[replaced]['inputs']
+            if first[0] == index:
+                attributes['addend'], inputs = 'last', [*inputs, last]
+            else:
+                attributes['addend'], inputs = 'first', [first, *inputs]
+        graph.replace(replaced, NORMALIZATION_OPERATOR, inputs, attributes)
     if not found:
         return symbol
     graph.drop_unused()

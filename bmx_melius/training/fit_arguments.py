@@ -6,6 +6,7 @@ import inspect
 import numbers
 import re
 
+import mxnet as mx
 from mxnet import gluon
 
 from ..arguments import MAX_NUMBER, flag_of
@@ -46,14 +47,15 @@ def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, 
     elif arguments['early_stop']:
         raise UserError('early_stop needs validation_data: without it no epoch is better than another')
     if trainer is None:
-        if not isinstance(optimizer, str):
-            raise UserError(f'optimizer must be the name of an optimizer of MXNet, not {_shown(optimizer)}; trainer takes a gluon.Trainer')
-        try:
-            optimizer_name(optimizer)
-        except argparse.ArgumentTypeError as error:
-            raise UserError(f'optimizer: {error}') from error
         for name, kind in (('optimizer', optimizer), ('binary_optimizer', arguments.get('binary_optimizer'))):
+            if kind is not None:
+                _check_optimizer(name, kind)
             _check_optimizer_params(f'{name}_params', kind, arguments.get(f'{name}_params'))
+        kind = mx.optimizer.Optimizer.opt_registry[optimizer.lower()]
+        if arguments.get('momentum') is not None and 'momentum' not in inspect.signature(kind.__init__).parameters:
+            raise UserError(f'momentum: {optimizer} has no such argument, but sgd and nag have')
+        if not isinstance(arguments.get('lr_decay_epoch', ()), (list, tuple)):
+            raise UserError(f'lr_decay_epoch must be a list of epochs, not {_shown(arguments["lr_decay_epoch"])}')
     if loss is not None and not callable(loss) and not hasattr(loss, 'prepare'):
         raise UserError(f'loss must be an Objective or a function of logits and labels, not {_shown(loss)}')
     for name, (low, whole) in _NUMBERS.items():
@@ -62,6 +64,15 @@ def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, 
     for name, known in (('dtype', _TYPES), ('lr_mode', MODES)):
         if arguments.get(name, known[0]) not in known:
             raise UserError(f'{name} must be {" or ".join(map(repr, known))}, not {_shown(arguments[name])}')
+
+
+def _check_optimizer(name, kind):
+    if not isinstance(kind, str):
+        raise UserError(f'{name} must be the name of an optimizer of MXNet, not {_shown(kind)}; trainer takes a gluon.Trainer')
+    try:
+        optimizer_name(kind)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f'{name}: {error}') from error
 
 
 def naming_arguments(*others):

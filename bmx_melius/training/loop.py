@@ -357,6 +357,8 @@ def fit(
     if trainer is None:
         optimizer = optimizer.lower()
         options.update(optimizer=optimizer, lr=optimizer_defaults(optimizer).lr if lr is None else lr, num_epochs=num_epochs, dtype=dtype)
+        if options.get('binary_optimizer') and options.get('binary_lr') is None:
+            options['binary_lr'] = optimizer_defaults(options['binary_optimizer'].lower()).lr
         of_optimizer, of_schedule = (kind(**picked(kind, options)) for kind in (OptimizerOptions, ScheduleOptions))
         # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
         ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())

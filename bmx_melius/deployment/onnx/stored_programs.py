@@ -1,6 +1,6 @@
 """Programs in the metadata of the ONNX models that are made of them, where an import could not tell the operations from the operators.
 
-Layers of 8-bit integers are computed exactly, but in many steps of 64-bit integers, and sequences with reshaped and transposed values. An
+Layers of 8-bit integers are computed exactly, but in many steps of 64-bit integers, and sequences and volumes with reshaped values. An
 import compares the stored program with the model, operation by operation.
 """
 
