@@ -27,7 +27,7 @@
 
 /* Version of this header. */
 #define BMX_VERSION_MAJOR 0
-#define BMX_VERSION_MINOR 8
+#define BMX_VERSION_MINOR 9
 #define BMX_VERSION_PATCH 0
 
 #ifdef __cplusplus
