@@ -48,7 +48,7 @@ def check_arguments(net, train_data, validation_data, optimizer, loss, trainer, 
         raise UserError('early_stop needs validation_data: without it no epoch is better than another')
     if trainer is None:
         for name, kind in (('optimizer', optimizer), ('binary_optimizer', arguments.get('binary_optimizer'))):
-            if kind is not None:
+            if kind is not None or name == 'optimizer':
                 _check_optimizer(name, kind)
             _check_optimizer_params(f'{name}_params', kind, arguments.get(f'{name}_params'))
         kind = mx.optimizer.Optimizer.opt_registry[optimizer.lower()]

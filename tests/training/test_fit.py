@@ -201,6 +201,7 @@ def test_what_does_not_fit_is_named_in_one_line(net, arguments, words):
         ({'optimizer_params': {'beta1': 'x'}}, 'optimizer_params .*radam refuses this: '),
         ({'optimizer_params': 'beta1=0'}, "optimizer_params must be a dict, not 'beta1=0'"),
         ({'optimizer': 'SGD', 'binary_optimizer': 'adam', 'binary_optimizer_params': {'beta': 0}}, 'binary_optimizer_params: adam has no'),
+        ({'optimizer': None}, 'optimizer must be the name of an optimizer of MXNet, not None'),
         ({'binary_optimizer': 'bop'}, 'binary_optimizer: '),
         ({'momentum': 0.9}, 'momentum: radam has no such argument, but sgd and nag have'),
         ({'lr_decay_epoch': 3}, 'lr_decay_epoch must be a list of epochs, not 3'),
