@@ -177,12 +177,11 @@ def _is_unstable(torch, module, inputs, expected):
     generator, plain = torch.Generator().manual_seed(2), in_plain_operators(module)
     if plain is not module and _deviation(expected, _outputs(plain, inputs.values())) > TOLERANCE:
         plain = module  # it does not compute the same, which is no rounding error
+    other = copy.deepcopy(plain)
     for _ in range(_CHANGES):
         changed = [x + _ROUNDING * _like(torch, x, generator) if x.is_floating_point() else x for x in inputs.values()]
-        other = copy.deepcopy(plain)
-        for constant in (*other.parameters(), *other.buffers()):  # as inputs that are rounded to few levels hide their own changes
-            if constant.is_floating_point():
-                constant.data *= 1 + _ROUNDING * torch.randn(constant.shape, generator=generator)
+        for constant, original in zip(_constants(other), _constants(plain)):  # inputs that are rounded to few levels hide their changes
+            constant.data = original * (1 + _ROUNDING * torch.randn(original.shape, generator=generator))
         if any(_deviation(expected, found) > TOLERANCE for found in (_outputs(module, changed), _outputs(other, inputs.values()))):
             return True
     try:
@@ -191,6 +190,10 @@ def _is_unstable(torch, module, inputs, expected):
     except UserError:  # a module that makes float32 tensors without a conversion
         return False
     return _deviation(expected, doubled) > TOLERANCE
+
+
+def _constants(module):
+    return [each for each in (*module.parameters(), *module.buffers()) if each.is_floating_point()]
 
 
 def _conversions_to_float64(torch):
