@@ -56,6 +56,7 @@ def add_parser(commands):
 def run(arguments, output):
     """Write the model and print its properties."""
     from ..deployment.onnx.export import to_onnx
+    from ..deployment.onnx.model_borders import with_borders
     from ..deployment.onnx.qonnx_export import to_qonnx
     from ..deployment.runtime.packed_files import read_packed
 
@@ -68,7 +69,7 @@ def run(arguments, output):
     for key, value in _metadata(source.description()).items():
         model.metadata_props.add(key=key, value=value)
     deviation = _verify(model, program) if arguments.verify else None
-    _add_borders(model, program, output_order, borders)
+    with_borders(model, program, output_order, borders)
     with replacing(arguments.model) as temporary, open(temporary, 'wb') as file:
         file.write(model.SerializeToString())
     facts = {
@@ -103,19 +104,6 @@ def _metadata(description):
     spec, names = description.input_spec(), description.class_names()
     content = {**(spec.to_json() if spec else {}), **({'class_names': names} if names else {})}
     return {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
-
-
-def _add_borders(model, program, output_order, borders):
-    """Give inputs and outputs the shapes of the network, such as (batch, features, tokens)."""
-    import onnx
-
-    from ..deployment.onnx.model_borders import with_borders
-    from ..deployment.onnx.stored_programs import store_program, stored_program
-
-    with_borders(onnx, model, borders)
-    volumes = any(border.depth for border in (*borders.inputs.values(), *borders.outputs.values()))
-    if volumes and stored_program(model, 'the model') is None:  # an import does not recognize them
-        store_program(model, program, output_order)
 
 
 def _verify(model, program):

@@ -5,22 +5,28 @@ convert between them. Their names, that of the input or output with `_NAME`, are
 """
 
 from ..program.borders import border_of
+from .stored_programs import store_program
 
 _NAME = '{}_border'  # of the last node, by which an import finds it
 _STEPS = ('shape', 'size', 'sizes')  # what the names of the nodes before a reshape whose sizes are open end with
 _OPERATORS = ('Squeeze', 'Unsqueeze', 'Reshape')
 
 
-def with_borders(onnx, model, borders):
+def with_borders(model, program, output_order, borders):
     """Give the inputs and outputs of a model of a program the shapes of the network.
+
+    An import does not recognize volumes, so that a model with them contains the program.
 
     Parameters
     ----------
-    onnx : module
     model : onnx.ModelProto
         Of `export.to_onnx` or `qonnx_export.to_qonnx`, changed in place.
+    program, output_order
+        What it was made of.
     borders : bmx_melius.deployment.runtime.packed_files.Borders
     """
+    import onnx
+
     graph = model.graph
     taken = {name for node in graph.node for name in (*node.input, *node.output)} | {entry.name for entry in (*graph.input, *graph.output)}
 
@@ -51,6 +57,8 @@ def with_borders(onnx, model, borders):
             graph.node.insert(position, node)
         add(entry, border, inner, sizes)
     onnx.checker.check_model(model)
+    if any(border.depth for border in (*borders.inputs.values(), *borders.outputs.values())):
+        store_program(model, program, output_order)
 
 
 def without_borders(onnx, proto, program, order):

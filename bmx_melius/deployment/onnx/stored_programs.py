@@ -18,7 +18,9 @@ _KEY = 'bmx_melius_program'
 
 
 def store_program(model, program, output_order):
-    """Store a program in a model that was made of it. `output_order` is the order in the model."""
+    """Store a program in a model that was made of it, once. `output_order` is the order in the model."""
+    if any(entry.key == _KEY for entry in model.metadata_props):
+        return
     words = base64.b64encode(program.to_words().astype('<i4').tobytes()).decode()
     model.metadata_props.add(key=_KEY, value=json.dumps({'words': words, 'outputs': list(output_order)}))
 
